@@ -136,7 +136,7 @@ def test_threads_reduce_what_a_loop_reduces(case: Case) -> None:
 
 
 def test_steps_of_a_reduction() -> None:
-    """64 threads: by memory the 4th part of them makes 16 of 64 parts; by subgroups of 32 two."""
+    """64 threads: by memory the 8th part of them makes 8 of 64 parts; by subgroups of 32 two."""
     case = Case(64, 1, 1, "loop", 1, False, False, "sum", dt.float32)
     found = {}
     for subgroup in (1, 32):

@@ -199,7 +199,21 @@ def test_rows_have_both() -> None:
     assert kinds["vector"] == 8 and kinds["lanes"] >= 16
     for target in ("webgpu", "cuda", "qcom"):
         for kinds in kinds_of(y, inputs, target):
-            assert "lanes" not in kinds
+            assert (kinds["vector"], kinds["lanes"]) == (4, 4)
+
+
+@pytest.mark.parametrize(("target", "rows", "size"), [("webgpu", 100, 1000), ("cuda", 1024, 768)])
+def test_threads_have_a_row_in_registers(target: str, rows: int, size: int) -> None:
+    """Sixteen threads: each loads its part once and computes its exponentials once."""
+    inputs = Inputs()
+    y = inputs.new(floats(rows, size)).softmax(-1)
+    (kernel,) = compiled({"y": y}, inputs, find_target(target)).kernels.values()
+    assert kernel.text is not None
+    nodes = toposort(kernel.text.linear.statements)
+    loads = [n for n in nodes if n.op is ops.LOAD and n.src[0].op is ops.PARAM]
+    vectors = -(-size // 64)
+    assert [n.dtype.lanes for n in loads] == [4] * vectors
+    assert sum(n.op is ops.EXP for n in nodes) == vectors
 
 
 def test_a_short_row_is_in_registers() -> None:

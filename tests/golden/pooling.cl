@@ -16,22 +16,22 @@ void k0(__global float *restrict b0, __global const float *restrict b1) {
     b0[(((l1 * 5) + l2) + (g5 * 50)) + (l6 * 25)] = acc0;
 }
 
-// k1: split range=0 factor=4 outer=2; to range=3 kind=vector; split range=1 factor=4 outer=4; to range=5 kind=unroll; to range=2 kind=local
-__kernel __attribute__((reqd_work_group_size(2, 1, 1)))
-void k1(__global float4 *restrict b0, __global const float4 *restrict b1) {
-    const int l2 = (int)get_local_id(0);
-    const int i0 = l2 * 144;
+// k1: split range=1 factor=16 outer=2; to range=3 kind=lanes; to range=0 kind=local
+__kernel __attribute__((reqd_work_group_size(8, 1, 1)))
+void k1(__global float *restrict b0, __global const float4 *restrict b1) {
+    const int l0 = (int)get_local_id(0);
+    const int i0 = l0 * 36;
     float4 acc0 = ((float4)(0.0f));
-    for (int r4 = 0; r4 < 36; r4++) {
-        const int i1 = i0 + r4;
-        const float4 x0 = b1[i1];
-        const float4 x1 = b1[i1 + 36];
-        const float4 x2 = b1[i1 + 72];
-        const float4 x3 = b1[i1 + 108];
-        acc0 = acc0 + ((float4)(x0.x, x1.x, x2.x, x3.x));
-        acc0 = acc0 + ((float4)(x0.y, x1.y, x2.y, x3.y));
-        acc0 = acc0 + ((float4)(x0.z, x1.z, x2.z, x3.z));
-        acc0 = acc0 + ((float4)(x0.w, x1.w, x2.w, x3.w));
+    float4 acc1 = ((float4)(0.0f));
+    float4 acc2 = ((float4)(0.0f));
+    float4 acc3 = ((float4)(0.0f));
+    for (int r2 = 0; r2 < 9; r2++) {
+        const int i1 = i0 + (r2 * 4);
+        acc0 = acc0 + b1[i1];
+        acc1 = acc1 + b1[i1 + 1];
+        acc2 = acc2 + b1[i1 + 2];
+        acc3 = acc3 + b1[i1 + 3];
     }
-    b0[l2] = acc0 / 144.0f;
+    const float4 v0 = (acc0 + acc1) + (acc2 + acc3);
+    b0[l0] = ((v0.x + v0.z) + (v0.y + v0.w)) / 144.0f;
 }

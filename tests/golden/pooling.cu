@@ -17,23 +17,23 @@ extern "C" __global__ void k0(
     b0[(((l1 * 5) + l2) + (g5 * 50)) + (l6 * 25)] = acc0;
 }
 
-// k1: split range=0 factor=4 outer=2; to range=3 kind=vector; split range=1 factor=4 outer=4; to range=5 kind=unroll; to range=2 kind=local
+// k1: split range=1 factor=16 outer=2; to range=3 kind=lanes; to range=0 kind=local
 extern "C" __global__ void k1(
-    float4 *__restrict__ b0,
+    float *__restrict__ b0,
     const float4 *__restrict__ b1) {
-    const int l2 = (int)threadIdx.x;
-    const int i0 = l2 * 144;
+    const int l0 = (int)threadIdx.x;
+    const int i0 = l0 * 36;
     float4 acc0 = te_float4(0.0f);
-    for (int r4 = 0; r4 < 36; r4++) {
-        const int i1 = i0 + r4;
-        const float4 x0 = b1[i1];
-        const float4 x1 = b1[i1 + 36];
-        const float4 x2 = b1[i1 + 72];
-        const float4 x3 = b1[i1 + 108];
-        acc0 = acc0 + float4{x0.x, x1.x, x2.x, x3.x};
-        acc0 = acc0 + float4{x0.y, x1.y, x2.y, x3.y};
-        acc0 = acc0 + float4{x0.z, x1.z, x2.z, x3.z};
-        acc0 = acc0 + float4{x0.w, x1.w, x2.w, x3.w};
+    float4 acc1 = te_float4(0.0f);
+    float4 acc2 = te_float4(0.0f);
+    float4 acc3 = te_float4(0.0f);
+    for (int r2 = 0; r2 < 9; r2++) {
+        const int i1 = i0 + (r2 * 4);
+        acc0 = acc0 + b1[i1];
+        acc1 = acc1 + b1[i1 + 1];
+        acc2 = acc2 + b1[i1 + 2];
+        acc3 = acc3 + b1[i1 + 3];
     }
-    b0[l2] = acc0 / te_float4(144.0f);
+    const float4 v0 = (acc0 + acc1) + (acc2 + acc3);
+    b0[l0] = ((v0.x + v0.z) + (v0.y + v0.w)) / 144.0f;
 }

@@ -22,24 +22,24 @@ fn k0(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) 
     b0[(((l1 * 5) + l2) + (g5 * 50)) + (l6 * 25)] = acc0;
 }
 
-// k1: split range=0 factor=4 outer=2; to range=3 kind=vector; split range=1 factor=4 outer=4; to range=5 kind=unroll; to range=2 kind=local
-@group(0) @binding(0) var<storage, read_write> b0: array<vec4<f32>>;
+// k1: split range=1 factor=16 outer=2; to range=3 kind=lanes; to range=0 kind=local
+@group(0) @binding(0) var<storage, read_write> b0: array<f32>;
 @group(0) @binding(1) var<storage, read_write> b1: array<vec4<f32>>;
-@compute @workgroup_size(2, 1, 1)
+@compute @workgroup_size(8, 1, 1)
 fn k1(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
-    let l2 = i32(thread);
-    let i0 = l2 * 144;
+    let l0 = i32(thread);
+    let i0 = l0 * 36;
     var acc0 = vec4<f32>(0.0f);
-    for (var r4 = 0; r4 < 36; r4++) {
-        let i1 = i0 + r4;
-        let x0 = b1[i1];
-        let x1 = b1[i1 + 36];
-        let x2 = b1[i1 + 72];
-        let x3 = b1[i1 + 108];
-        acc0 += vec4<f32>(x0.x, x1.x, x2.x, x3.x);
-        acc0 += vec4<f32>(x0.y, x1.y, x2.y, x3.y);
-        acc0 += vec4<f32>(x0.z, x1.z, x2.z, x3.z);
-        acc0 += vec4<f32>(x0.w, x1.w, x2.w, x3.w);
+    var acc1 = vec4<f32>(0.0f);
+    var acc2 = vec4<f32>(0.0f);
+    var acc3 = vec4<f32>(0.0f);
+    for (var r2 = 0; r2 < 9; r2++) {
+        let i1 = i0 + (r2 * 4);
+        acc0 += b1[i1];
+        acc1 += b1[i1 + 1];
+        acc2 += b1[i1 + 2];
+        acc3 += b1[i1 + 3];
     }
-    b0[l2] = acc0 / vec4<f32>(144.0f);
+    let v0 = (acc0 + acc1) + (acc2 + acc3);
+    b0[l0] = ((v0.x + v0.z) + (v0.y + v0.w)) / 144.0f;
 }

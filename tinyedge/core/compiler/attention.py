@@ -196,17 +196,22 @@ def scores_of(node: UOp, axis: int, users: Users | None) -> UOp | None:
         return None
     above, below = node.src
     above, exp = _uncast(above), row_of(below, ops.ADD, axis)
-    if exp is None or above is not _uncast(exp) or above.op is not ops.EXP:
+    if exp is None or above is not _uncast(exp):
         return None
-    shifted = above.src[0]
-    if shifted.op is not ops.SUB:
-        return None
-    scores, most = shifted.src
-    if row_of(most, ops.MAX, axis) is not scores:
+    scores = lowered_scores(above, axis)
+    if scores is None:
         return None
     if users is not None and not {2} == {len(users[scores]), len(users[above])}:
         return None
     return scores
+
+
+def lowered_scores(node: UOp, axis: int) -> UOp | None:
+    """The scores s of exp(s - max(s)) along an axis."""
+    if node.op is not ops.EXP or node.src[0].op is not ops.SUB:
+        return None
+    scores, most = node.src[0].src
+    return scores if row_of(most, ops.MAX, axis) is scores else None
 
 
 def _uncast(node: UOp) -> UOp:

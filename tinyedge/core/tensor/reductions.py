@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 MANY_TERMS = 32768  # of a float sum: beyond it they are summed by blocks
 BLOCKS = (256, 4096)  # terms of a block
+WHOLE = 32  # of which a block's terms are a multiple, if they can be: threads read vectors of them
 
 
 class Reductions(Memory):
@@ -46,7 +47,8 @@ class Reductions(Memory):
         left = [axis for axis in range(self.ndim) if axis not in chosen]
         lines = self.permute([*left, *chosen]).flatten(len(left))
         sizes = [size for size in range(BLOCKS[1], BLOCKS[0] - 1, -1) if count % size == 0]
-        size = min(sizes or BLOCKS[:1], key=lambda size: abs(size * size - count))
+        whole = [size for size in sizes if size % WHOLE == 0]
+        size = min(whole or sizes or BLOCKS[:1], key=lambda size: abs(size * size - count))
         padded = lines.pad([*((0, 0) for _ in left), (0, -count % size)])
         blocks = padded.reshape((*lines.shape[:-1], -(-count // size), size)).sum(-1)
         kept = [1 if axis in chosen else length for axis, length in enumerate(self.shape)]

@@ -28,7 +28,7 @@ from tinyedge.core.ir import access, args, ops
 from tinyedge.core.ir.lowered import Geometry, Linear, shared_bytes, workgroup_buffers
 from tinyedge.core.ir.uop import UOp, cast, const, toposort
 
-FEW_PARTS = 16  # parts that every thread combines for itself
+FEW_PARTS = 8  # parts that every thread combines for itself
 UNROLLED = 4  # parts that are combined without a loop
 SCRATCH = 2048  # bytes beyond which reductions use the same memory one after the other
 EXCHANGED_BITS = 32  # at least, of a value that threads exchange in registers
@@ -260,7 +260,7 @@ class _Cooperation:
         self._add(_store(shared, value, THREAD))
         yield
         if count > FEW_PARTS and count % FEW_PARTS == 0:
-            parts = FEW_PARTS
+            parts = min(FEW_PARTS, count // UNROLLED)
             places = [_behind(THREAD, i) for i in range(0, count, parts)]
             total = _chain(node, [self._load(shared, place) for place in places])
             few = UOp(ops.LT, dt.bool_, (lane, const(parts, dt.index)))

@@ -29,7 +29,7 @@ def expand(sink: UOp, caps: Caps) -> UOp:
     """A kernel with only serial loops, grid and local ranges left. Loads and stores are flat
     already.
     """
-    sink = _unroll(sink)
+    sink = _one_thread(_unroll(sink))
     stores: list[UOp] = []
     for store in sink.src:
         stores.extend(_copies(store))
@@ -39,6 +39,17 @@ def expand(sink: UOp, caps: Caps) -> UOp:
         sink = UOp(ops.SINK, dt.index, tuple(Vectorizer(vector, caps).run(sink.src)))
     sink = fill_stages(_one_writer(_along_lanes(sink, caps)), caps)
     return _group_loads(sink, caps)
+
+
+def _one_thread(sink: UOp) -> UOp:
+    """All ranges over the threads that share a row are one: what several reductions load of it, and
+    what is stored, is then the same value.
+    """
+    shared = [r for r in kernel_ranges(sink) if r.arg.kind in ("lane", "threads")]
+    if len(shared) < 2:
+        return sink
+    one = min(shared, key=lambda r: (r.arg.kind, r.arg.number))
+    return bottom_up((sink,), simplified, dict.fromkeys(shared, one))[sink]
 
 
 def _one_writer(sink: UOp) -> UOp:

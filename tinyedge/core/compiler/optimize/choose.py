@@ -14,14 +14,20 @@ from tinyedge.core.compiler.optimize.moved import MovedKernel
 from tinyedge.core.compiler.optimize.moves import MOST_PARTIAL, Fill, Overlap, PadTo, To
 from tinyedge.core.compiler.optimize.pooled import lay_rows, pooled
 from tinyedge.core.compiler.optimize.reductions import (
+    FEW_OUTPUTS,
+    PARTS,
+    WORKGROUP,
     copies_of_columns,
     has_lanes,
     lay_along_lanes,
     lay_beside,
+    lies_along,
+    lies_in_vectors,
     prefers_lanes,
     reads_apart,
     reductions,
     runs_along,
+    sharing,
 )
 from tinyedge.core.compiler.optimize.scalar_tiles import lay_copies
 from tinyedge.core.compiler.optimize.selecting import select
@@ -36,16 +42,14 @@ from tinyedge.core.ir.shapes import maximum
 from tinyedge.core.ir.uop import UOp, as_size, toposort
 
 PLAIN_THREADS = 64
-WORKGROUP = 64  # threads of a workgroup, where the device has workgroups
 
+KEPT = 16  # vectors of a row that a thread has in registers; or numbers, if it is no whole vectors
 TOGETHER = 4  # lanes of an exact kernel's vectors
 ROWS = 2  # of an exact kernel's long product, that share a loop
 LONG_PRODUCT = 1 << 24  # steps from which rows that share a loop pay for their longer text
 MANY_ROWS = 16384  # so many keep the device busy with a thread each
 SHORT_ROW = 64  # elements
 FEW_LOOKUPS = 2  # loads at loaded places: lanes do each by itself
-FEW_OUTPUTS = 512  # with fewer results than this a long reduction is dealt out to threads
-PARTS = 16  # threads that share a reduction that is not that long
 
 
 def baseline(sink: UOp, caps: Caps, contraction: Roles | None = None) -> tuple[UOp, list[Move]]:
@@ -137,6 +141,9 @@ def choose(sink: UOp, caps: Caps, contraction: Roles | None = None) -> tuple[UOp
     if lanes_pay and lay_along_lanes(kernel):
         distribute(kernel, WORKGROUP)
         return kernel.sink, kernel.moves
+    if contraction is None and len(found) == 1 and lies_in_vectors(kernel, vector):
+        if _sum_along(kernel, found[0].src[-1].arg.number):
+            return kernel.sink, kernel.moves
     if not found:
         vector = _along_loads(kernel, vector)
     width = caps.vector if found else select(kernel, vector)
@@ -224,20 +231,42 @@ def _lookups(sink: UOp) -> int:
     return found
 
 
+def _sum_along(kernel: MovedKernel, number: int) -> bool:
+    """A sum of elements that lie beside each other, in vectors: by a thread, which adds to several,
+    or by threads that share it. Gives whether it is one.
+    """
+    before, size = (kernel.sink, list(kernel.moves)), divisor(kernel.size(number))
+    width = kernel.caps.vector
+    threads = 1
+    if kernel.caps.shared:
+        threads = sharing(_outputs(kernel), kernel.extent(number) // width)
+    vectors = next(n for n in (4, 2, 1) if size % (n * width) == 0)
+    number, last = kernel.split(number, width * (vectors if threads == 1 else 1))
+    if not kernel.attempt(To(last, "lanes")):
+        kernel.sink, kernel.moves = before
+        return False
+    if threads > 1:
+        number = _share(kernel, number, threads, "threads")
+        if number in kernel.left("reduce") and divisor(kernel.size(number)) % UNROLL == 0:
+            _, copies = kernel.split(number, UNROLL)
+            kernel.to(copies, "unroll")
+    distribute(kernel, WORKGROUP // threads)
+    return True
+
+
+def _outputs(kernel: MovedKernel) -> int:
+    return prod(kernel.extent(number) for number in kernel.left("loop"))
+
+
 def _share_long_reduction(kernel: MovedKernel) -> None:
     """A long reduction with few results is dealt out to threads."""
-    outputs = 1
-    for number in kernel.left("loop"):
-        outputs *= kernel.extent(number)
-    serial = kernel.left("reduce")
+    outputs, serial = _outputs(kernel), kernel.left("reduce")
     if not kernel.caps.shared or not serial or outputs >= FEW_OUTPUTS:
         return
     number = max(serial, key=lambda n: (kernel.extent(n), -n))
-    iterations = kernel.extent(number)
-    if outputs == 1 and PARTS <= iterations < 2 * WORKGROUP:
-        _share(kernel, number, PARTS, "threads")
-    if iterations >= 2 * WORKGROUP:
-        _share(kernel, number, WORKGROUP if iterations >= 8 * WORKGROUP else PARTS, "threads")
+    threads = sharing(outputs, kernel.extent(number))
+    if threads > 1:
+        _share(kernel, number, threads, "threads")
 
 
 def _columns(sink: UOp) -> list[int]:
@@ -262,7 +291,7 @@ def _rows(kernel: MovedKernel, columns: list[int], vector: int | None) -> None:
         if number not in columns:
             rows *= kernel.extent(number)
     alone = rows >= MANY_ROWS and (width <= SHORT_ROW or reads_apart(kernel))
-    lanes = 1 if alone else _lanes(width, kernel.caps)
+    lanes = 1 if alone else _lanes(width, rows, kernel.caps)
     if column is not None and column == vector and lanes * 2 <= width:
         over = _overlapping(kernel, column) if kernel.caps.threads == 1 else None
         column = vector = _vectorize(kernel, column) if over is None else over
@@ -277,7 +306,7 @@ def _rows(kernel: MovedKernel, columns: list[int], vector: int | None) -> None:
         if kernel.extent(column) <= copies and kernel.size(column).op is ops.CONST:
             kernel.to(column, "upcast")
         elif lanes > 1:
-            _share(kernel, column, lanes, "lane")
+            _share(kernel, column, lanes, "lane", KEPT)
     used = lanes if kernel.left("lane") or kernel.left("threads") else 1
     columns = _columns(kernel.sink)
     keep = [n for n in kernel.left("loop") if n in columns]
@@ -308,13 +337,19 @@ def _steps(reduction: UOp) -> int:
     return total
 
 
-def _lanes(width: int, caps: Caps) -> int:
-    """Threads a row: one for the shortest, or where nothing is shared."""
+def _lanes(width: int, rows: int, caps: Caps) -> int:
+    """Threads a row: one for the shortest, or where nothing is shared. As threads wait for each
+    other at every reduction, they are as few as have all of the row in registers and are enough for
+    the device.
+    """
     if not caps.shared or width < 32:
         return 1
-    iterations = -(-width // caps.vector)
-    choices = [n for n in (8, 16, 32, 64) if n == 8 or n * 2 <= width]
-    return min(choices, key=lambda n: (-(-iterations // n) * n, -n))
+    steps = -(-width // caps.vector) if width % caps.vector == 0 else width
+    choices = [n for n in (8, 16, 32, 64) if n == 8 or n <= steps]
+    if steps > KEPT * choices[-1]:
+        return min(choices, key=lambda n: (-(-steps // n) * n, -n))
+    enough = [n for n in choices if steps <= KEPT * n and rows * n >= caps.threads_to_saturate]
+    return max(enough[0], min(choices[-1], PARTS)) if enough else choices[-1]
 
 
 def _share_reduction(kernel: MovedKernel, position: int, lanes: int) -> None:
@@ -326,26 +361,34 @@ def _share_reduction(kernel: MovedKernel, position: int, lanes: int) -> None:
     number = int(inner.arg.number)
     if number not in kernel.left("reduce"):
         return  # another reduction along the same range dealt it out
-    size = inner.src[0]
+    size, copies = inner.src[0], KEPT
     if size.op is ops.CONST and size.arg <= UNROLL:
         kernel.attempt(To(number, "unroll"))
         return
     if divisor(size) % UNROLL == 0:
+        along = lies_along(kernel, inner)
         number, last = kernel.split(number, UNROLL)
-        kernel.attempt(To(last, "unroll"))
+        if not (along and kernel.attempt(To(last, "lanes"))):
+            kernel.attempt(To(last, "unroll"))
+            copies = KEPT // UNROLL
     if lanes > 1 and any(r.arg.number == number for r in ranges(kernel.sink)):
-        _share(kernel, number, lanes, "threads")
+        _share(kernel, number, lanes, "threads", copies)
 
 
-def _share(kernel: MovedKernel, number: int, lanes: int, kind: str) -> None:
-    """Deal a range out to `lanes` threads, neighbors to neighbors."""
+def _share(kernel: MovedKernel, number: int, lanes: int, kind: str, copies: int = 1) -> int:
+    """Deal a range out to `lanes` threads, neighbors to neighbors. copies: up to so many steps of a
+    thread are copies in registers. Gives the number of the range over a thread's steps.
+    """
     if divisor(kernel.size(number)) % lanes:
         kernel.do(PadTo(number, lanes))
     if kernel.is_exactly(number, lanes):
         kernel.to(number, kind)
-    else:
-        _, inner = kernel.split(number, lanes)
-        kernel.to(inner, kind)
+        return number
+    outer, inner = kernel.split(number, lanes)
+    kernel.to(inner, kind)
+    if kernel.size(outer).op is ops.CONST and kernel.extent(outer) <= copies:
+        kernel.to(outer, "unroll" if kind == "threads" else "upcast")
+    return outer
 
 
 def _contiguous(sink: UOp) -> int | None:

@@ -10,9 +10,11 @@ from tinyedge.core.compiler.optimize.moves import PadTo
 from tinyedge.core.compiler.schedule.canonical import coefficient_of
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.polynomial import divisor
-from tinyedge.core.ir.uop import UOp
+from tinyedge.core.ir.uop import UOp, toposort
 
 FEW_GROUPS = 64  # with fewer, some of a processor's threads wait for the others
+WAVE = 16  # threads that run together on any device, or a part of them
+MANY_STEPS = 64  # times the threads of a workgroup, of which the last one may be partly idle
 GRID_STEP = 4096  # workgroups that one dimension takes of a range beyond the device's limit
 
 
@@ -53,8 +55,11 @@ def _to_grid(kernel: MovedKernel, number: int) -> None:
 
 
 def _to_threads(kernel: MovedKernel, outer: list[int], limit: int) -> None:
-    """The innermost output ranges, up to a workgroup's worth, become threads."""
+    """The innermost output ranges, up to a workgroup's worth, become threads: in whole waves, where
+    a kernel sums nothing and has so many that a last workgroup may be partly idle.
+    """
     threads = 1
+    sums = any(node.op is ops.REDUCE_LOOP for node in toposort((kernel.sink,)))
     for number in sorted(outer, key=lambda n: _position(kernel, n)):
         room = limit // threads
         if room < 2:
@@ -65,7 +70,8 @@ def _to_threads(kernel: MovedKernel, outer: list[int], limit: int) -> None:
             threads *= size.arg
             continue
         step = _divisor(size, room)
-        if step * 2 < room:
+        many = not sums and room % WAVE == 0 and kernel.extent(number) >= MANY_STEPS * room
+        if step * 2 < room or (many and step % WAVE):
             step = min(room, 1 << (kernel.extent(number) - 1).bit_length())
             if not kernel.attempt(PadTo(number, step)):
                 break

@@ -1,4 +1,4 @@
-"""Reductions in vectors along what they sum, where no threads share them.
+"""Reductions in vectors along what they sum, and how many threads share one.
 
     sum of x[r], r in 0..n  ->  for v in 0..n/32: s[0..31] += x[32*v + 0..31]; the sum of s[0..31]
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from math import prod
 
+from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.optimize.move import find, ranges
 from tinyedge.core.compiler.optimize.moved import MovedKernel
 from tinyedge.core.compiler.optimize.moves import MOST_PARTIAL, To
@@ -18,11 +19,26 @@ from tinyedge.core.ir import access, ops
 from tinyedge.core.ir.polynomial import bounds, divisor, terms
 from tinyedge.core.ir.uop import UOp, as_size, toposort
 
+WORKGROUP = 64  # threads of a workgroup, where the device has workgroups
+FEW_OUTPUTS = 512  # with fewer results than this a long reduction is dealt out to threads
+PARTS = 16  # threads that share a reduction that is not that long
+LINE = 8  # threads whose vectors are a line of a GPU's cache, 128 bytes
 CHEAP = 4  # operations a step up to which its latency is that of the addition
 BESIDE = (8, 4, 2)  # vectors of an output range that are computed beside each other
 LONG = 64  # steps from which that pays
 LEAST = 4  # lanes, of a vector or of a part of one, that are worth it
 PARTIAL = (8, 2)  # vectors of partial results, of cheap steps and of others
+
+
+def sharing(outputs: int, steps: int) -> int:
+    """How many threads share a reduction of so many steps: many where there are few results; few
+    that read whole lines of a cache where there are many.
+    """
+    if outputs >= FEW_OUTPUTS:
+        return LINE if steps >= 2 * LINE else 1
+    if steps >= 2 * WORKGROUP:
+        return WORKGROUP if steps >= 8 * WORKGROUP else PARTS
+    return PARTS if outputs == 1 and steps >= PARTS else 1
 
 
 def reductions(sink: UOp) -> list[UOp]:
@@ -40,7 +56,21 @@ def prefers_lanes(kernel: MovedKernel, vector: int | None) -> bool:
     bodies = [node.src[0] for node in reductions(kernel.sink)]
     if vector is not None and _runs(bodies, find(kernel.sink, vector))[0]:
         return False
-    return any(_contiguous(kernel, r) for r in _innermost(kernel))
+    return any(lies_along(kernel, r) for r in _innermost(kernel))
+
+
+def lies_in_vectors(kernel: MovedKernel, vector: int | None) -> bool:
+    """Whether a kernel for threads sums what lies in whole vectors along its innermost range, and
+    nothing along its output range `vector`.
+    """
+    if kernel.caps.threads == 1 or kernel.caps.vector == 1:
+        return False
+    (node,) = reductions(kernel.sink)
+    inner = node.src[-1]
+    if vector is not None and _runs([node.src[0]], find(kernel.sink, vector))[0]:
+        return False
+    whole = divisor(inner.src[0]) % kernel.caps.vector == 0
+    return whole and node.dtype is dt.float32 and lies_along(kernel, inner)
 
 
 def runs_along(kernel: MovedKernel, vector: int) -> bool:
@@ -86,7 +116,7 @@ def lay_along_lanes(kernel: MovedKernel, whole: int | None = None) -> bool:
     if not _has_vectors_alone(kernel):
         return False
     for r in _innermost(kernel):
-        if r.arg.number != whole and r in ranges(kernel.sink) and _contiguous(kernel, r):
+        if r.arg.number != whole and r in ranges(kernel.sink) and lies_along(kernel, r):
             before = kernel.sink, list(kernel.moves)
             if not _in_vectors(kernel, r.arg.number):
                 kernel.sink, kernel.moves = before
@@ -113,7 +143,8 @@ def _innermost(kernel: MovedKernel) -> list[UOp]:
     return list(dict.fromkeys(node.src[-1] for node in found))
 
 
-def _contiguous(kernel: MovedKernel, r: UOp) -> bool:
+def lies_along(kernel: MovedKernel, r: UOp) -> bool:
+    """Whether all that reductions over a range load along it are consecutive elements."""
     bodies = [n.src[0] for n in reductions(kernel.sink) if r in n.src[1:]]
     consecutive, others = _runs(bodies, r)
     return consecutive > 0 and others == 0

@@ -25,7 +25,7 @@ from math import prod
 import numpy as np
 
 from tinyedge.core import dtype as dt
-from tinyedge.core.compiler.attention import row_of
+from tinyedge.core.compiler.attention import lowered_scores
 from tinyedge.core.compiler.caps import Caps
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.rewrite import bottom_up
@@ -68,10 +68,7 @@ def _block(row: UOp, caps: Caps) -> int:
     or has no length of which the blocks are whole vectors.
     """
     axis = len(row.shape) - 1
-    if row.op is not ops.EXP or row.dtype is not dt.float32 or row.src[0].op is not ops.SUB:
-        return 0
-    scores, most = row.src[0].src
-    if row_of(most, ops.MAX, axis) is not scores:
+    if row.dtype is not dt.float32 or lowered_scores(row, axis) is None:
         return 0
     size = fixed(row.shape[axis])
     lengths = range(BLOCK // 4, BLOCK + 1, caps.vector)

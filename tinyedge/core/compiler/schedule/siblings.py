@@ -12,6 +12,8 @@ hand then; of Adam's, the parameter's to those of its moments. They may read fur
 Joined are kernels without reductions; those with one reduction each over the same ranges, which
 become one loop; and products with the same rows and columns, each with a loop of its own. Of these
 a thread does both, so on a device that one of them does not keep busy, the other must be short.
+So is a reduction of rows to one whose result it reads for each row: the sum of exp(x - max) to the
+maximum. It may read more than that, too.
 
 Where a thread is alone with a row that its array holds, what is stored of the row and what is
 stored of its elements are made together, if each is to lie in memory and is made of the others:
@@ -131,7 +133,8 @@ def _join(a: _Kernel, b: _Kernel, between: Sequence[Step], former: Former) -> Dr
         return None
     before = [(o, o.dtype, o.layout) for k in (a, b) for o in k.draft.outputs]
     draft = former.joined(a.draft, b.draft)
-    if not (_is_of_rows(draft) if rows else _shares(draft, a, b)):
+    pays = _is_of_rows(draft) if rows else _goes_on(a, b) or _shares(draft, a, b)
+    if not pays:
         for output, dtype, layout in before:
             output.dtype, output.layout = dtype, layout
         return None
@@ -150,11 +153,18 @@ def _fit(a: _Kernel, b: _Kernel, caps: Caps) -> bool:
     return (
         one.shape == two.shape
         and bool(b.read)
-        and (b.read <= a.read or _updates(a, b))
         and len(lie) == 1
         and len(a.draft.parts) < MOST_OUTPUTS
         and len(bound) < caps.bindings
         and len(a.nodes) + len(b.nodes) <= LARGE_KERNEL
+        and (_goes_on(a, b) or _are_alike(a, b, caps))
+    )
+
+
+def _are_alike(a: _Kernel, b: _Kernel, caps: Caps) -> bool:
+    """Whether two kernels that read the same do the same kind of work."""
+    return (
+        (b.read <= a.read or _updates(a, b))
         and len(a.reductions) == len(a.draft.parts) * len(b.reductions)
         and len(b.reductions) <= 1
         and a.products == b.products
@@ -199,9 +209,27 @@ def _updates(a: _Kernel, b: _Kernel) -> bool:
         return False
     if any(p.storage in made and n.op is ops.LOOP_OUTPUT for n, p in b.draft.read.items()):
         return False  # the second kernel has no expression for what the first one made
-    place = b.draft.sink.src[0].src[2]
-    loads = (n for n in b.nodes if n.op is ops.LOAD)
-    return all(n.src[1] is place for n in loads if b.draft.storages[n.src[0].arg.slot] in made)
+    return _reads_in_place(b, made)
+
+
+def _goes_on(a: _Kernel, b: _Kernel) -> bool:
+    """Whether a kernel reduces rows as long as those that another one has reduced, and needs of
+    that the row's own result alone.
+    """
+    made = frozenset(a.draft.outputs)
+    if len(a.reductions) != 1 or len(b.reductions) != 1 or not b.read & made:
+        return False
+    if any(d.contraction and d.contraction["columns"] for d in (a.draft, b.draft)):
+        return False
+    return _sizes(a.reductions[0]) == _sizes(b.reductions[0]) and _reads_in_place(b, made)
+
+
+def _reads_in_place(kernel: _Kernel, made: frozenset[TensorBuffer]) -> bool:
+    """Whether a kernel reads what another one has made at the place where it stores."""
+    draft = kernel.draft
+    place = draft.sink.src[0].src[2]
+    loads = (n for n in kernel.nodes if n.op is ops.LOAD)
+    return all(n.src[1] is place for n in loads if draft.storages[n.src[0].arg.slot] in made)
 
 
 def _busy(a: _Kernel, b: _Kernel, caps: Caps) -> bool:
