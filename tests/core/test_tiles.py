@@ -18,7 +18,7 @@ from tinyedge.core.compiler.assemble import stored_array
 from tinyedge.core.compiler.compile import compile_graph
 from tinyedge.core.compiler.optimize.tiles import panel_vectors
 from tinyedge.core.compiler.options import Options
-from tinyedge.core.compiler.state import Compilation
+from tinyedge.core.compiler.state import Compilation, CompiledKernel
 from tinyedge.core.gradient.transforms import grad
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.reference_kernel import run_kernel
@@ -97,17 +97,22 @@ def test_no_test_in_an_inner_loop(name: str, profile: str) -> None:
 @pytest.mark.parametrize("profile", PROFILES)
 @pytest.mark.parametrize("name", DEPTHWISE)
 def test_depthwise_loads_are_under_no_condition(name: str, profile: str) -> None:
-    """Rows of a tile share what their windows share; a region is chosen for many loads at once."""
+    """Rows of a tile share what their windows share; a region is chosen for many loads at once, or
+    the loop over the window's rows ends at the border.
+    """
     state = compiled_for(profile, *convolution(*DEPTHWISE[name]))
     kernel = list(state.kernels.values())[1]
     assert kernel.text is not None
     nodes = toposort(kernel.text.linear.statements)
-    loads = [n for n in nodes if n.op is ops.LOAD and n.src[0].op is ops.REGION]
     regions = [n for n in nodes if n.op is ops.REGION]
-    assert loads and not any(n.arg and n.dtype.lanes > 1 for n in nodes if n.op is ops.LOAD)
-    assert len(regions) * 2 < len(loads)
+    ends = [n for n in nodes if n.op is ops.RANGE and len(n.src) > 1]
+    assert bool(regions) is not bool(ends)
+    memory = ops.REGION if regions else ops.PARAM
+    read = [n for n in nodes if n.op is ops.LOAD and n.src[0].op is memory]
+    assert read and not any(n.arg and n.dtype.lanes > 1 for n in nodes if n.op is ops.LOAD)
+    assert len(regions) * 2 < len(read)
     sums = [n for n in nodes if n.op in (ops.FMA, ops.MUL) and n.dtype.lanes > 1]
-    assert len(loads) < len(sums)
+    assert len(read) < len(sums)
 
 
 @pytest.mark.parametrize("profile", PROFILES)
@@ -161,6 +166,72 @@ def test_filters_of_taps_fit_beside_the_sums(side: int, sums: int) -> None:
     assert len([n for n in statements if n.op is ops.ACCUMULATOR]) == sums
     (storage,) = (s for s in state.launches[0].storages if s.role == "weight")
     assert storage.layout.panel == 8  # as wide as the tile
+
+
+def row_blocks(kernel: CompiledKernel) -> tuple[int, int] | None:
+    """Blocks of a product's rows and tiles of rows in one, if it has blocks: a loop around that
+    over columns, which is around one over rows.
+    """
+    loops = [n for n in toposort((kernel.moved,)) if n.op is ops.RANGE]
+    outer = sorted((r for r in loops if r.arg.kind in ("grid", "loop")), key=lambda r: r.arg.number)
+    if len(outer) != 3:
+        return None
+    blocks, columns, rows = outer
+    (store,) = kernel.moved.src
+    reads = [n for n in toposort((store,)) if n.op is ops.LOAD]
+    (x,) = (n for n in reads if rows in n.ranges)
+    assert blocks in x.ranges and columns not in x.ranges
+    return blocks.src[0].arg, rows.src[0].arg
+
+
+@pytest.mark.parametrize(
+    ("profile", "shape", "found"),
+    [
+        ("default", (2048, 2048, 2048), (6, 57)),  # of 342 rows, 2.8 MB
+        ("avx512", (6144, 512, 512), (4, 220)),
+        ("default", (6144, 512, 512), (4, 256)),
+        ("default", (128, 128, 128), None),
+        ("default", (512, 512, 512), None),  # all rows stay in the cache
+        ("default", (2048, 2048, 16), None),  # the rows go by once
+        ("default", (200, 8192, 2048), None),  # the filter would come from memory too often
+    ],
+)
+def test_rows_beyond_the_cache_come_in_blocks(
+    profile: str, shape: tuple[int, int, int], found: tuple[int, int] | None
+) -> None:
+    rows, depth, columns = shape
+    weight = Tensor.weight("w", np.zeros((depth, columns), np.float32))
+    y = Tensor.input("x", (rows, depth), dt.float32) @ weight
+    made = Graph((Port("x", dt.float32, (rows, depth)),), (Port("y", y.dtype, y.shape, y.node),))
+    options = Options(profile=profile)
+    state = compile_graph(made, find_target("cpu"), options, stop_after="optimize")
+    (kernel,) = state.kernels.values()
+    assert row_blocks(kernel) == found
+
+
+def test_blocks_of_rows_agree(cpu_device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a product, a batch of them and a convolution; the last block overlaps the one before."""
+    small = replace(find_target("cpu").caps(), cache=4096)
+    monkeypatch.setitem(find_target("cpu").profiles, "default", small)
+    inputs = Inputs()
+    x, a, b, image = (
+        inputs.new(RNG.normal(size=shape).astype(np.float32))
+        for shape in ((79, 40), (2, 79, 40), (2, 40, 48), (1, 8, 19, 19))
+    )
+    weights = [RNG.normal(size=shape).astype(np.float32) for shape in ((40, 48), (64, 8, 3, 3))]
+    outputs = {
+        "product": x @ Tensor.weight("w", weights[0]),
+        "batch": a @ b,
+        "convolution": image.conv(Tensor.weight("v", weights[1]), pads=((1, 1), (1, 1))),
+    }
+    options = Options(winograd=0)
+    state = compiled(outputs, inputs, find_target("cpu"), options)
+    loops = [
+        sum(n.op is ops.RANGE and n.arg.kind in ("grid", "loop") for n in toposort((k.moved,)))
+        for k in state.kernels.values()
+    ]
+    assert loops == [3, 4, 4]
+    assert_agreement(run(outputs, inputs, "cpu", cpu_device, options), reference(outputs, inputs))
 
 
 def test_a_panel_holds_a_tile_of_columns() -> None:

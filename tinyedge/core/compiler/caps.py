@@ -36,6 +36,8 @@ class Caps:
     shared: int = 0  # bytes of workgroup memory
     shared_tiles: bool = False  # contractions are faster with tiles in workgroup memory
     array: int = 0  # bytes of arrays that a thread has for itself where it is alone
+    # bytes that stay near a core: its part of the last cache before memory; 0: not known
+    cache: int = 0
     # threads that run together and exchange values in registers, a power of two; 1: each is alone
     subgroup: int = 1
     bindings: int = 31  # most buffers a kernel

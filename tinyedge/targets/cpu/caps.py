@@ -22,18 +22,20 @@ DEFAULT = Caps(
     scalar_operands=True,
     zeros=4096,
     array=2**16,
+    cache=3 * 2**20,
     max_vector_registers=16,
     long_reduction=2**18,
     alignment=256,
 )
-# By the lanes of a vector and the registers that tiles fill. All run everywhere, as the C compiler
-# makes short vectors of long ones. "default" is for x86 with AVX2.
+# By the lanes of a vector, the registers that tiles fill and a core's part of the last cache. All
+# run everywhere, as the C compiler makes short vectors of long ones. "default" is for x86 with
+# AVX2.
 PROFILES = {
     "default": DEFAULT,
-    "sse": replace(DEFAULT, vector=4),
+    "sse": replace(DEFAULT, vector=4, cache=2 * 2**20),
     # 32, and one more as a product takes its scalar from memory
     "avx512": replace(DEFAULT, vector=16, max_vector_registers=33),
-    "neon": replace(DEFAULT, vector=4, max_vector_registers=32),
+    "neon": replace(DEFAULT, vector=4, max_vector_registers=32, cache=2**20),
 }
 
 # The instruction sets of each, for a bundle that holds several, as flags of C compilers name them.

@@ -12,7 +12,7 @@ where they do not fit beside the sums, some sums are stored and loaded at each s
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from math import gcd
 
 from tinyedge.core import dtype as dt
@@ -20,6 +20,7 @@ from tinyedge.core.compiler.caps import Caps
 from tinyedge.core.compiler.optimize.move import find, numbers
 from tinyedge.core.compiler.optimize.moved import MovedKernel
 from tinyedge.core.compiler.optimize.moves import Overlap, PadTo, Reorder
+from tinyedge.core.compiler.optimize.row_blocks import block_rows
 from tinyedge.core.compiler.optimize.unpacked import most_vectors, packed_filter
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.polynomial import divisor, terms
@@ -75,7 +76,14 @@ def tile(
     if vector is not None and vectors:
         panels = upcast(kernel, vector, across)
     if kernel.caps.scalar_operands and along in contraction["columns"]:
-        _inside(kernel, {*contraction["batch"], *contraction["columns"], panels})
+        columns_left = {*contraction["columns"], panels}
+        around = {*contraction["batch"], *columns_left}
+        inside = [n for n in kernel.left("loop") if n not in around]
+        if packed is None:
+            inside = block_rows(kernel, inside, contraction["batch"])
+        if set(kernel.left("loop")) - around - set(inside):  # a filter is used for a block of rows
+            _inside(kernel, [n for n in kernel.left("loop") if n in columns_left])
+        _inside(kernel, inside)
     return rows * across
 
 
@@ -125,13 +133,12 @@ def upcast(kernel: MovedKernel, number: int, count: int) -> int | None:
     return outer
 
 
-def _inside(kernel: MovedKernel, outside: Collection[int | None]) -> None:
-    """All other ranges inside of those over batch and columns: the filter of a tile's columns is
-    used for all rows before that of the next.
+def _inside(kernel: MovedKernel, loops: Sequence[int]) -> None:
+    """Loops within all others, in their order: the filter of a tile's columns is used for all rows
+    before that of the next.
     """
-    for number in kernel.left("loop"):
-        if number not in outside:
-            _innermost(kernel, number)
+    for number in loops:
+        _innermost(kernel, number)
 
 
 def _innermost(kernel: MovedKernel, number: int) -> int:
