@@ -1,4 +1,4 @@
-"""Padding on devices that read no zeros beside a buffer: conditions leave the innermost loops."""
+"""Padding: conditions leave the innermost loops, most of them where no zeros can be read."""
 
 from __future__ import annotations
 
@@ -132,6 +132,22 @@ def test_an_infinite_weight_meets_the_zeros_of_padding() -> None:
     (kernel,) = state.kernels.values()
     assert kernel.text is not None
     assert inner_loops(kernel.text).guards > 0
+    check_statements(state, inputs)
+
+
+@pytest.mark.parametrize(("corner", "fused", "ends"), [(1.0, 19, 1), (np.inf, 21, 0)])
+def test_sums_with_zeros_in_place_of_a_buffer(corner: float, fused: int, ends: int) -> None:
+    """A row of 7 pixels by 3 taps, of which the first and the last are beside the picture: they are
+    not computed, and rows beside it not visited, unless the weight is infinite.
+    """
+    outputs, inputs = first_layer(4, 8, 7, 3, 1, corner=corner)
+    state = state_for(("cpu", "default"), outputs, inputs)
+    (kernel,) = state.kernels.values()
+    assert kernel.text is not None
+    nodes = toposort(kernel.text.linear.statements)
+    assert inner_loops(kernel.text).fused == fused
+    assert sum(n.op is ops.RANGE and len(n.src) > 1 for n in nodes) == ends
+    assert any(n.op is ops.REGION for n in nodes) is not bool(ends)
     check_statements(state, inputs)
 
 

@@ -187,7 +187,7 @@ class _Machine:
         if op is ops.REGION:  # its first place; -1: zeros
             return np.where(src[2], src[1], -1)
         if op is ops.LOAD and node.src[0].op is ops.REGION:
-            return self._load_region(node, src[0], src[1])
+            return self._load_region(node, src[0], src[1], active)
         if op is ops.LOAD:
             return self._load(node, src[1:], active)
         if op is ops.FRAGMENT_LOAD:
@@ -236,12 +236,14 @@ class _Machine:
         result[wanted] = np.where(inside, taken, np.zeros((), taken.dtype))
         return result
 
-    def _load_region(self, node: UOp, start: Array, offset: Array) -> Array:
+    def _load_region(self, node: UOp, start: Array, offset: Array, active: Array | None) -> Array:
         region = node.src[0]
+        wanted = self.inside if active is None else active
         first, offset = (np.broadcast_to(a, self.threads.shape) for a in (start, offset))
-        if offset.min() < 0 or offset.max() + node.dtype.lanes > region.arg.length:
+        outside = (offset < 0) | (offset + node.dtype.lanes > region.arg.length)
+        if (outside & wanted).any():
             raise ValueError(f"a load outside of its region: {node!r}")
-        there = first >= 0
+        there = wanted & (first >= 0)
         at, inside = self._elements(region.src[0], node.dtype, [first + offset])
         wide = there[:, None] if node.dtype.lanes > 1 else there
         if not (inside | ~wide).all():

@@ -14,6 +14,9 @@ that counts only where the condition holds. Elsewhere it is made of other elemen
         a += (0 <= y + t - 1 < H ? x[..] : 0) * w   for c in 0..n:
                                                       p += x[i + c] * w
                                                     a += 0 <= y + t - 1 < H ? p : 0
+
+A processor, which may read zeros in place of a buffer, has no sums apart. Products of a filter that
+is known and finite with padding that each thread has at the same place are left out on all devices.
 """
 
 from __future__ import annotations
@@ -51,6 +54,9 @@ EXACT = (
 )
 KINDS = (ops.ADD, ops.MAX, ops.MIN)  # of reductions
 MANY_SUMS = 16  # of a loop nest: more are kept in registers only if most are no others than before
+# Of all sums in a step, where zeros could be read: with fewer that costs less than a loop of which
+# a processor cannot tell the end.
+MANY_PARTS = 16
 # Of a loop within a sum: other statements than those of a sum, or other loops.
 APART = (*(ops.REDUCE_LOOP, ops.RESCALED_LOOP, ops.FILLED, ops.GROUP_REDUCE), ops.RUNNING)
 
@@ -58,10 +64,8 @@ APART = (*(ops.REDUCE_LOOP, ops.RESCALED_LOOP, ops.FILLED, ops.GROUP_REDUCE), op
 def free_borders(sink: UOp, caps: Caps, is_finite: Finite) -> UOp:
     """An expanded kernel of flat accesses whose sums test no borders in their innermost loops, as
     far as the loops allow it. is_finite: whether the weight of a slot is. Where a device's zeros
-    may be read in place of a buffer, regions do that.
+    may be read in place of a buffer, loops end at the border, and regions do the rest.
     """
-    if caps.zeros:
-        return sink
     groups: dict[tuple[UOp, ...], list[UOp]] = {}
     for node in toposort((sink,)):
         if node.op is ops.REDUCE_LOOP:
@@ -69,7 +73,7 @@ def free_borders(sink: UOp, caps: Caps, is_finite: Finite) -> UOp:
     mapping: dict[UOp, UOp] = {}
     for own, sums in groups.items():
         if all(s.arg is sums[0].arg in KINDS and _is_plain(s.src[0]) for s in sums):
-            mapping.update(_Borders(own, sums, is_finite).run())
+            mapping.update(_Borders(own, sums, is_finite, not caps.zeros).run())
     return substitute((sink,), mapping)[0] if mapping else sink
 
 
@@ -100,11 +104,14 @@ class _Part:
 
 @dataclass
 class _Borders:
-    """The sums of one loop nest. own: its ranges, the innermost one last."""
+    """The sums of one loop nest. own: its ranges, the innermost one last. apart: whether parts may
+    have a sum of their own.
+    """
 
     own: tuple[UOp, ...]
     sums: Sequence[UOp]
     is_finite: Finite
+    apart: bool
     met: Conditions = NONE  # by the limits of the loops
     starts: dict[tuple[UOp, UOp, UOp], int] = field(default_factory=dict)
 
@@ -112,19 +119,18 @@ class _Borders:
         """What the sums become, those that change."""
         found = {each: _parts(each.src[0], each.arg, self.is_finite) for each in self.sums}
         parts = [part for each in found.values() for part in each]
-        if not any(part.conditions for part in parts):
+        fewer = any(len(found[each]) < len(_summands(each.src[0], each.arg)) for each in found)
+        if not fewer and not any(part.conditions for part in parts):
             return {}
-        limited = self._limited(frozenset.intersection(*(c for p in parts for c in p.lanes)))
+        limited: Mapping[UOp, UOp] = {}
+        if self.apart or len(parts) >= MANY_PARTS:
+            lanes = [conditions for part in parts for conditions in part.lanes]
+            limited = self._limited(frozenset.intersection(*lanes) if lanes else NONE)
         for part in parts:
             part.lanes = tuple(conditions - self.met for conditions in part.lanes)
-        self._order(parts, limited)
-        for part in parts:
-            part.hoisted = bool(part.conditions) and self._can_hoist(part)
-        count = sum(len(set(map(_together, each))) for each in found.values())
-        if count > max(MANY_SUMS, len(self.sums) * 3 // 2):
-            for part in parts:
-                part.hoisted = False
-        if not self.met and not any(part.hoisted for part in parts):
+        if self.apart:
+            self._hoist(found, limited)
+        if not fewer and not self.met and not any(part.hoisted for part in parts):
             return {}
         for part in parts:
             self._note_start(part)
@@ -134,6 +140,17 @@ class _Borders:
         sums = {each: self._joined(each, found[each], sorted(cuts)) for each in self.sums}
         done = substitute(tuple(sums.values()), limited) if limited else tuple(sums.values())
         return dict(zip(sums, done, strict=True))
+
+    def _hoist(self, found: Mapping[UOp, Sequence[_Part]], limited: Mapping[UOp, UOp]) -> None:
+        """Let parts have a sum of their own, if there are not too many of these."""
+        parts = [part for each in found.values() for part in each]
+        self._order(parts, limited)
+        for part in parts:
+            part.hoisted = bool(part.conditions) and self._can_hoist(part)
+        count = sum(len(set(map(_together, each))) for each in found.values())
+        if count > max(MANY_SUMS, len(self.sums) * 3 // 2):
+            for part in parts:
+                part.hoisted = False
 
     # Loops that begin and end at the border.
 
@@ -360,15 +377,20 @@ def _divided(condition: UOp) -> UOp:
     return ix.le(0, as_node(build(rest)) // common + constant // common)
 
 
-def _parts(body: UOp, kind: ops.Primitive, is_finite: Finite) -> list[_Part]:
-    """a + b + c as its parts, in order, but for those that change nothing."""
+def _summands(body: UOp, kind: ops.Primitive) -> list[UOp]:
+    """a + b + c as its parts, in order."""
     values: list[UOp] = []
     while body.op is kind and len(body.src) == 2:
         values.append(body.src[1])
         body = body.src[0]
+    return [body, *values[::-1]]
+
+
+def _parts(body: UOp, kind: ops.Primitive, is_finite: Finite) -> list[_Part]:
+    """The parts of a sum but for those that change nothing."""
     found: dict[UOp, Lanes] = {}
     parts = []
-    for value in (body, *values[::-1]):
+    for value in _summands(body, kind):
         for node in toposort((value,), found.__contains__):
             if node not in found:
                 found[node] = _telling(node, kind, found, is_finite)

@@ -56,6 +56,7 @@ class _Linearizer:
         self.running: dict[UOp, UOp] = {}  # reductions of which steps read what was before them
         self._place_ranges(sink)
         self.sink = self._ordered(sink)
+        self._place_ranges(self.sink)  # whose limits may be ordered
         self.nodes = toposort((self.sink,), operands=access.in_order)
         for node in self.nodes:  # operands first
             self._path(node)
