@@ -8,7 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.agreement import Inputs, assert_agreement, compiled, find_target, reference, replay
+from tests.agreement import (
+    Inputs,
+    Tolerance,
+    assert_agreement,
+    compiled,
+    find_target,
+    reference,
+    replay,
+    run,
+)
 from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.compile import compile_graph
 from tinyedge.core.compiler.optimize.keeping import Keep
@@ -276,6 +285,27 @@ def test_a_longer_row_is_in_memory(
         assert not any(text and workgroup_buffers(text.linear.statements) for text in texts)
     assert state.program is not None
     assert_agreement(replay(state.program, device, inputs.arrays), reference(outputs, inputs))
+
+
+def test_other_reductions_of_a_longer_row(cpu_device: Device) -> None:
+    """Of its exponentials only the row's own sum is made of those of blocks."""
+    for shape in ((3, 16400), (17000, 512)):
+        inputs = Inputs()
+        x = inputs.new(floats(*shape))
+        e = (x - x.max(-1, keepdims=True)).exp()
+        least, columns = e.min(-1), e.sum(0)
+        outputs = {"y": e / e.sum(-1, keepdims=True), "least": least, "columns": columns}
+        assert_agreement(run(outputs, inputs, "cpu", cpu_device), reference(outputs, inputs))
+        outputs = {"y": e / columns}
+        assert_agreement(run(outputs, inputs, "cpu", cpu_device), reference(outputs, inputs))
+
+
+def test_a_longer_row_of_large_scores_in_fp16(cpu_device: Device) -> None:
+    """A block's greatest score would be rounded by more than its exponentials can bear."""
+    inputs = Inputs()
+    outputs = {"y": inputs.new(floats(2, 16400) * 20 + 500).softmax(-1)}
+    actual = run(outputs, inputs, "cpu", cpu_device, Options(precision="fp16"))
+    assert_agreement(actual, reference(outputs, inputs), {"y": Tolerance(2e-3, 1e-4)})
 
 
 def test_what_only_a_sum_reads_stays_with_it() -> None:

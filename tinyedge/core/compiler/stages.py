@@ -89,8 +89,8 @@ def form_kernels(state: Compilation) -> None:
     )
     state.follow(split_weights(state.roots, options))
     if state.options.optimize:
-        state.follow(keep_long_rows(state.roots, state.caps))
         fp16 = options.fp16_storage
+        state.follow(keep_long_rows(state.roots, state.caps, fp16_storage=fp16))
         state.follow(split_long_reductions(state.roots, state.caps, fp16_storage=fp16))
     for entry in state.entries:
         outputs = {str(number): root for number, root in enumerate(entry.roots)}
