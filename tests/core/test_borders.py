@@ -179,8 +179,16 @@ def shifted() -> Any:
     return {"y": (x + shift).abs().conv(weight, strides=(1, 5), pads=((1, 1), (2, 2)))}, inputs
 
 
-@pytest.mark.parametrize("model", [padded_twice, padded_means, shifted])
-@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t[0])
+def rows_of_padding() -> Any:
+    """Rows that a loop does not visit, so that what lies beside their columns begins before x."""
+    inputs = Inputs()
+    x = inputs.new(RNG.normal(size=(1, 2, 5, 17)).astype(np.float32))
+    weight = Tensor.weight("w", RNG.normal(size=(2, 2, 3, 3)).astype(np.float32))
+    return {"y": x.conv(weight, pads=((1, 1), (1, 1)))}, inputs
+
+
+@pytest.mark.parametrize("model", [padded_twice, padded_means, shifted, rows_of_padding])
+@pytest.mark.parametrize("target", [*TARGETS, ("cpu", "default")], ids=lambda t: t[0])
 def test_conditions_that_belong_together(target: tuple[str, str], model: Any) -> None:
     outputs, inputs = model()
     state = state_for(target, outputs, inputs)

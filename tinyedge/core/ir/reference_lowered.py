@@ -25,6 +25,7 @@ from tinyedge.core.ir.uop import UOp, toposort
 
 Array = Any
 LIMIT = 10**7  # threads
+ZEROS = np.iinfo(np.int64).min  # a region's first place where it is zeros; others may lie before 0
 TOGETHER = (ops.BARRIER, ops.SHUFFLE, *fragments.OPS)  # what threads do with others
 
 
@@ -184,8 +185,8 @@ class _Machine:
         if op is ops.SPECIAL:
             return self._special(node.arg.kind, node.arg.dimension)
         src = [values[s] for s in node.src]
-        if op is ops.REGION:  # its first place; -1: zeros
-            return np.where(src[2], src[1], -1)
+        if op is ops.REGION:
+            return np.where(src[2], src[1], ZEROS)
         if op is ops.LOAD and node.src[0].op is ops.REGION:
             return self._load_region(node, src[0], src[1], active)
         if op is ops.LOAD:
@@ -243,7 +244,7 @@ class _Machine:
         outside = (offset < 0) | (offset + node.dtype.lanes > region.arg.length)
         if (outside & wanted).any():
             raise ValueError(f"a load outside of its region: {node!r}")
-        there = wanted & (first >= 0)
+        there = wanted & (first != ZEROS)
         at, inside = self._elements(region.src[0], node.dtype, [first + offset])
         wide = there[:, None] if node.dtype.lanes > 1 else there
         if not (inside | ~wide).all():
