@@ -116,15 +116,22 @@ def says(page: Any, words: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_classifier(name: str, page: Any, site: Site) -> None:
-    """In ten lines; nothing but the folder's files is asked for, and nothing by a run."""
+    """In ten lines; nothing but the folder's files is asked for, and nothing by a run.
+
+    A file may be chosen before the model is there.
+    """
     html = block(CLASSIFIER, "<!doctype")
     assert len(html.splitlines()) == 10
     sent: list[Any] = []
     page.on("request", lambda request: sent.append(request))
     shown(page, site, html)
-    page.wait_for_function("document.querySelector('input').onchange !== null")
-    asked = {request.url for request in sent}
+    choose = "document.querySelector('input').onchange"
+    page.wait_for_function(f"{choose} !== null")
     page.set_input_files("input", site.folder / f"{name}.png")
+    says(page, name)
+    asked = {request.url for request in sent}
+    page.evaluate("document.querySelector('output').value = 'none'")
+    page.evaluate(f"{choose}({{target: document.querySelector('input')}})")
     says(page, name)
     assert {request.url for request in sent} == asked
     assert {(request.method, request.post_data) for request in sent} == {("GET", None)}

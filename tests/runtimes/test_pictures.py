@@ -394,13 +394,23 @@ def test_the_processor(browser: Browser, tmp_path: Path, root: Path) -> None:
             for (const image of [img, data])
               parts.push(numbers(await m.run({x: {image, ...part}})));
             const half = new ImageData(width, height, {pixelFormat: "rgba-float16"});
-            data.data.forEach((value, i) => (half.data[i] = value / 255));
+            data.data.forEach((value, i) => (half.data[i] = i % 4 < 3 ? value / 255 : (i % 3) / 8));
             found.half = numbers(await m.run({x: half}));
             const wide = new OffscreenCanvas(width, height), colorSpace = "display-p3";
             const inWide = wide.getContext("2d", {colorSpace});
             inWide.drawImage(img, 0, 0);
             const there = inWide.getImageData(0, 0, width, height, {colorSpace});
+            for (let i = 3; i < there.data.length; i += 4) there.data[i] = 0;
             found.wide = numbers(await m.run({x: there}));
+            const drawn = async (opacity, size = 'width="30" height="20"') => {
+              const shape = new Image(), rect = '<rect width="30" height="20" fill="#c85028"';
+              const svg = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 30 20" ${size}>`;
+              shape.src = `data:image/svg+xml,${encodeURIComponent(
+                `${svg}${rect} opacity="${opacity}"/></svg>`)}`;
+              await shape.decode();
+              return numbers(await m.run({x: shape}));
+            };
+            found.drawn = [await drawn(1), await drawn(0.5), await drawn(0.99, "")];
             const gone = new ImageData(4, 4), early = document.createElement("video");
             structuredClone(gone.data, {transfer: [gone.data.buffer]});
             for (const name of ["videoWidth", "videoHeight"])
@@ -424,6 +434,8 @@ def test_the_processor(browser: Browser, tmp_path: Path, root: Path) -> None:
         _is_near(values, _gray(shown))
     # Bytes of the wider colors are coarser.
     assert np.abs(np.array(found["wide"]) - found["color"]).max() <= 2 / 57.12
+    for values in found["drawn"]:
+        assert np.abs(np.array(values) - found["drawn"][0]).max() <= 2 / 57.12
     assert found["ids"] == ["run.input"] * 3
     part = np.ascontiguousarray(np.rot90(PICTURE[5:16, 3:23], -1)[:, ::-1])
     for values in found["parts"]:

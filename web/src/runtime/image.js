@@ -10,6 +10,9 @@ const KINDS =
   /^(HTML(Image|Video|Canvas)Element|OffscreenCanvas|ImageBitmap|ImageData|VideoFrame|GPUTexture)$/;
 const CHANNELS = {rgb: 3, rgba: 4, gray: 1};
 
+/** Of a bitmap: colors that alpha has not touched. @type {ImageBitmapOptions} */
+const STRAIGHT = {premultiplyAlpha: "none"};
+
 /** Textures that wait for their next use, of each device. */
 const SPARE = 4;
 
@@ -123,45 +126,47 @@ function placementOf([a, b, c, d, e, f], [width, height], {fit, width: across, h
 
 /**
  * The bytes of what a canvas can draw, where there is no GPU, or a promise of them. A canvas loses the color of what is
- * transparent, and gives it to no one; a frame made of a bitmap has it.
+ * transparent, and gives it to no one; a frame made of a bitmap has it, but of an SVG only made of a bitmap's bitmap. An SVG
+ * without a size has no bitmap, and no color there.
  */
 function pixelsOf(image, {x, y, width, height}, {seen: [across, down], matrix}, channels) {
   const context = /** @type {any} */ (new OffscreenCanvas(width, height).getContext("2d")),
-    // Half floats and other colors become bytes of sRGB in the canvas.
-    own = image.data?.BYTES_PER_ELEMENT === 1 && image.colorSpace !== "display-p3",
     [a, b, c, d, e, f] = matrix;
   let clear;
-  /** `red`: which of a pixel's bytes it is, the first or the third. */
-  const take = ({data, width: row}, left, top, red = 0) => {
-    const found = new Uint8Array(across * down * channels),
-      order = [red, 1, 2 - red, 3];
+  /** `order`: which of a pixel's bytes is red, and so on. */
+  const take = (data, order = [0, 1, 2, 3]) => {
+    const found = new Uint8Array(across * down * channels);
     for (let j = 0, k = 0; j < down; j++)
       for (let i = 0; i < across; i++, k += channels) {
-        const u = Math.floor(a * (i + 0.5) + c * (j + 0.5) + e) - left,
-          v = Math.floor(b * (i + 0.5) + d * (j + 0.5) + f) - top,
-          at = 4 * (v * row + u);
+        const u = (a * (i + 0.5) + c * (j + 0.5) + e - x) | 0,
+          v = (b * (i + 0.5) + d * (j + 0.5) + f - y) | 0,
+          at = 4 * (v * width + u);
         clear ||= data[at + 3] < 255;
         for (let n = 0; n < channels; n++) found[k + n] = data[at + order[n]];
         if (channels < 2)
-          found[k] = (data[at + red] * 19595 + data[at + 1] * 38470 + data[at + 2 - red] * 7471 + 32768) >> 16;
+          found[k] = (found[k] * 19595 + data[at + 1] * 38470 + data[at + order[2]] * 7471 + 32768) >> 16;
       }
     return found;
   };
-  if (own) return take(image, 0, 0);
   // Throws before the first frame, where a canvas would draw nothing.
   if (image.videoWidth && globalThis.VideoFrame) new VideoFrame(image).close();
-  if (image.data) context.putImageData(image, -x, -y);
-  else context.drawImage(image, x, y, width, height, 0, 0, width, height);
-  const found = take(context.getImageData(0, 0, width, height), x, y);
-  if (!clear || image.data || !globalThis.VideoFrame) return found;
-  return createImageBitmap(image, x, y, width, height, {premultiplyAlpha: "none"}).then(async (bitmap) => {
-    const frame = new VideoFrame(bitmap, {timestamp: 0}),
+  if (image.data) {
+    // Opaque, so that the canvas keeps its color; half floats and other colors become bytes of sRGB there.
+    const data = image.data.slice();
+    for (let i = 3; i < data.length; i += 4) data[i] = data.BYTES_PER_ELEMENT > 1 || 255;
+    context.putImageData(new ImageData(data, image.width, image.height, image), -x, -y);
+  } else context.drawImage(image, x, y, width, height, 0, 0, width, height);
+  const found = take(context.getImageData(0, 0, width, height).data);
+  if (!clear || !globalThis.VideoFrame) return found;
+  return createImageBitmap(image, x, y, width, height, STRAIGHT).then(async (first) => {
+    const bitmap = await createImageBitmap(first, STRAIGHT),
+      frame = new VideoFrame(bitmap, {timestamp: 0}),
       data = new Uint8Array(4 * width * height),
       known = frame.format === "BGRA" && frame.colorSpace.primaries === "bt709";
     if (known) await frame.copyTo(data);
     frame.close();
-    return known ? take({data, width}, x, y, 2) : found;
-  });
+    return known ? take(data, [2, 1, 0, 3]) : found;
+  }, () => found);
 }
 
 /** Declare a model's pictures: its runs then take what shows one. */
@@ -250,7 +255,7 @@ export function takePictures(core) {
       }
     };
     const snapshot = () => {
-      late = createImageBitmap(image, x, y, width, height, {premultiplyAlpha: "none"});
+      late = createImageBitmap(image, x, y, width, height, STRAIGHT);
       late.catch(() => {});
     };
     // Of a lost device: the run gets another one.
