@@ -25,8 +25,11 @@ INPUTS = {
     "beyond": RNG.uniform(-0.5, 1.5, (4, H, W)).astype(np.float32),
     "scores": RNG.normal(0, 1, (1, 7, H, W)).astype(np.float32),
     "numbers": RNG.integers(0, 9, (H, W), np.int32),
+    "holes": np.where(RNG.random((H, W)) < 0.2, np.nan, RNG.normal(5, 9, (H, W))).astype(np.float32),
+    "torn": RNG.normal(0, 1, (1, 6, H, W)).astype(np.float32),
     "batch": RNG.random((2, 1, H, W)).astype(np.float32),
 }
+INPUTS["torn"][0, 2, :5] = np.nan
 VIRIDIS = [[68, 1, 84], [59, 82, 139], [33, 145, 140], [94, 201, 98], [253, 231, 37]]
 FIVE = [[250, 0, 0], [0, 250, 0], [0, 0, 250], [250, 250, 0], [0, 0, 0, 0]]
 
@@ -44,6 +47,8 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "scores": ("scores", {}),
     "classes": ("scores", {"colors": FIVE}),
     "numbers": ("numbers", {"colors": FIVE}),
+    "no number in places": ("holes", {"range": "auto", "colors": VIRIDIS}),
+    "no score of a class": ("torn", {}),
     "no classes": ("numbers", {"range": "auto", "classes": False}),
 }
 
@@ -138,8 +143,8 @@ def _painted(
     if values.ndim == 3 and values.shape[-1] == 4:
         part = values / 255
         return np.concatenate([part[..., :3] * part[..., 3:], part[..., 3:]], -1) * 255
-    low, high = (values.min(), values.max()) if range == "auto" else range or (0, 1)
-    part = np.clip((values - low) / (high - low), 0, 1)
+    low, high = (np.nanmin(values), np.nanmax(values)) if range == "auto" else range or (0, 1)
+    part = np.nan_to_num(np.clip((values - low) / (high - low), 0, 1))
     opaque = np.full((H, W, 1), 255.0)
     if values.ndim == 3 and len(values) in (3, 4):
         part = part.transpose(1, 2, 0)
@@ -147,7 +152,7 @@ def _painted(
         return np.concatenate([part[..., :3] * alpha, alpha], -1) * 255
     table = np.array([[*color, 255][:4] for color in colors or []], float)
     if values.ndim == 3 or (classes and values.max() > 1 and range is None):
-        numbers = values.argmax(0) if values.ndim == 3 else values.astype(int)
+        numbers = np.nanargmax(values, 0) if values.ndim == 3 else values.astype(int)
         if colors is None:
             table = np.array(
                 [[67 * i % 256, 149 * i % 256, 221 * i % 256, 255] for i in np.arange(64)]
@@ -178,6 +183,8 @@ def test_refusals(page: Any, backend: str) -> None:
           paint(half, canvas(), {range: [1]}), paint(half, canvas(), {range: 5}),
           paint(half, canvas(), {range: null}), paint({...half, shape: [0, 5]}, canvas()),
           paint(half, canvas(), {colors: "red"}), paint(half, canvas(), {colors: [[1, 2]]}),
+          paint(half, canvas(), {colors: null}), paint(half, canvas(), {colors: 5}),
+          paint(half, canvas(), {colors: [5]}), paint(half, canvas(), {colors: [null]}),
           paint(half, canvas(), {color: [[1, 2, 3]]}), paint(scores, canvas(), {colors: []}),
         ];
         const ids = (await Promise.all(faults)).map(({id}) => id);
@@ -185,7 +192,7 @@ def test_refusals(page: Any, backend: str) -> None:
         return [...ids, (await paint(rgb, canvas())).id];
         """,
     )
-    assert got == ["run.option"] * 15 + ["run.disposed"]
+    assert got == ["run.option"] * 19 + ["run.disposed"]
 
 
 def test_textures(page: Any) -> None:

@@ -18,7 +18,11 @@ function lookOf({name, shape, dtype}, options) {
     {classes = c > 4 || (c < 2 && /int(16|32|64)/.test(dtype) && !given.range)} = given,
     {colors: all = Array.from({length: classes && 64}, (_, i) => [67, 149, 221].map((n) => (n * i) & 255))} = given,
     ends = Array.from(range === "auto" ? [] : (range ?? [])),
-    colors = Array.from(all, ([r, g, b, a = 255]) => [r, g, b, 255].map((x) => (x * a) / 65025));
+    // What is no list is one of no color, which is told below.
+    colors = Array.from(all?.length >= 0 ? all : [0], (each) => {
+      const [r, g, b, a = 255] = Array.from(each ?? []);
+      return [r, g, b, 255].map((x) => (x * a) / 65025);
+    });
   if (
     product(shape) !== c * h * w ||
     !(h * w) ||

@@ -29,8 +29,6 @@ const RELAXED = new Uint8Array([
   253, 133, 2, 11,
 ]);
 
-const OTHERS = "it is not of this model's device, the processor";
-
 /** Usages of buffers, by WebGPU's bits. */
 const COPY_SRC = 4,
   COPY_DST = 8;
@@ -271,7 +269,7 @@ class Device {
 
   /** Why it cannot use a buffer so, if it cannot: a caller's may be anything. @returns {string} */
   #refusal(buffer, usage) {
-    return buffer instanceof Range && buffer.device === this ? buffer.fault(usage) : OTHERS;
+    return buffer instanceof Range && buffer.device === this ? buffer.fault(usage) : "it is not of model.device";
   }
 
   #fault(filter, message) {
@@ -285,17 +283,19 @@ class Device {
     const image = new ImageData(w, h),
       size = w * h,
       all = Array.from(values, Number).slice(0, size * c);
-    let [low, high] = ends;
-    if (!ends.length) {
-      low = all.reduce((a, b) => Math.min(a, b));
-      high = all.reduce((a, b) => Math.max(a, b));
-    }
-    const part = (x) => Math.min(Math.max((x - low) / (high - low || 1), 0), 1);
+    // What is no number counts for neither, and is dark.
+    let [low = Infinity, high = -low] = ends;
+    if (!ends.length)
+      for (const x of all) {
+        low = x < low ? x : low;
+        high = x > high ? x : high;
+      }
+    const part = (x) => Math.min(Math.max((x - low) / (high - low || 1) || 0, 0), 1);
     /** Red, green and blue by alpha, which comes last. */
     const colorOf = (values) => {
       if (classes) {
-        const k = c > 1 ? values.indexOf(Math.max(...values)) : Math.max(values[0], 0);
-        return colors[Math.floor(k) % colors.length];
+        const k = c > 1 ? values.reduce((a, x, i) => (x > values[a] ? i : a), 0) : Math.max(values[0], 0);
+        return colors[(k >>> 0) % colors.length];
       }
       const [r, g = r, b = c < 2 ? r : 0, a = 1] = values.map(part);
       if (!colors.length) return [r * a, g * a, b * a, a];
