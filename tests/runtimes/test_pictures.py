@@ -339,6 +339,7 @@ def test_refusals(page: Any) -> None:
         const file = await (await fetch("/picture.png")).arrayBuffer();
         for (const x of [file, new Uint8Array(file)]) found.push([await idOf(m.run({x}))]);
         for (const x of [[img, small], [img], img]) found.push([await idOf(frames.run({x}))]);
+        found.push([await idOf(m.run({x: [img, img]}))]);
         const good = await m.run({x: img});
         return {ids: found.map(([id]) => id), good: good.output.data[0]};
         """,
@@ -348,7 +349,7 @@ def test_refusals(page: Any) -> None:
     assert ids[:3] == ["run.input"] * 3 and ids[3] == "run.shape"
     assert ids[4:10] == ["run.input"] * 6
     assert ids[10:13] == ["run.input.buffer", "run.dtype", "run.input"]
-    assert ids[13:] == ["run.dtype"] * 2 + ["run.shape"] * 3
+    assert ids[13:] == ["run.dtype"] * 2 + ["run.shape"] * 4
 
 
 def test_the_processor(browser: Browser, tmp_path: Path, root: Path) -> None:

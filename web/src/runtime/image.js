@@ -321,7 +321,7 @@ export function takePictures(core) {
       shots = given.map((each) => shoot(name, each, declaration, channels)),
       [across, down] = shots[0].turn.seen,
       shape = [down, across, channels];
-    if (port.shape.length > 3) shape.unshift(shots.length);
+    if (shots.length > 1 || port.shape.length > 3) shape.unshift(shots.length);
     for (const {turn} of shots)
       if (turn.seen.join() !== shots[0].turn.seen.join())
         fail("run.shape", `input "${name}"`, "its frames differ in size", "give frames of one size");
