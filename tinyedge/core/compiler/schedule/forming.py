@@ -21,6 +21,7 @@ from tinyedge.core.compiler.schedule.canonical import (
     share_reductions,
     split_ranges,
 )
+from tinyedge.core.compiler.schedule.computed_filters import Filter, computed_filter
 from tinyedge.core.compiler.schedule.dynamic import bound_ranges, read_dynamic_sizes
 from tinyedge.core.compiler.schedule.indexing import Indexer
 from tinyedge.core.compiler.schedule.launches import Refusals, ScheduleOptions
@@ -28,14 +29,12 @@ from tinyedge.core.compiler.schedule.layout import (
     Contraction,
     alike,
     classify,
-    column_axis,
     contractions,
     image_rows,
     in_panels,
     joint_roles,
     output_layout,
     parts_columns,
-    reading_order,
     weight_layout,
 )
 from tinyedge.core.compiler.schedule.packing import unpack
@@ -50,14 +49,14 @@ from tinyedge.core.compiler.schedule.weight_axes import (
     split_values,
 )
 from tinyedge.core.compiler.schedule.within import compute_within
-from tinyedge.core.ir import access, ops
+from tinyedge.core.ir import ops
 from tinyedge.core.ir.buffers import Layout, Placement, TensorBuffer, row_major
 from tinyedge.core.ir.dynamic_sizes import is_dynamic
 from tinyedge.core.ir.movement import Indices
 from tinyedge.core.ir.polynomial import divisor
 from tinyedge.core.ir.rewrite import bottom_up, substitute
 from tinyedge.core.ir.shapes import maximum, product
-from tinyedge.core.ir.uop import Shape, Size, UOp, as_size, cast, const, elementwise, toposort
+from tinyedge.core.ir.uop import Shape, Size, UOp, cast, const, elementwise, toposort
 
 Array = np.ndarray[Any, Any]
 LARGEST_FP16 = 65504.0
@@ -88,22 +87,6 @@ class Part:
     undecided: Undecided | None  # None: how the output lies is decided already
 
 
-@dataclass(frozen=True)
-class Filter:
-    """The filter of a kernel's only product, where it is an activation, a state or an input.
-
-    axis: the one along which its columns lie. order: its axes as the product goes through them,
-    outermost first, the columns last. rows: how many of the product's rows use each element.
-    vectors: whether the product's results lie along the columns, in whole vectors.
-    """
-
-    storage: TensorBuffer
-    axis: int
-    order: tuple[int, ...]
-    rows: int
-    vectors: bool
-
-
 @dataclass(eq=False)
 class Draft:
     """A kernel that is formed, and formed anew when what it reads or writes lies otherwise.
@@ -116,6 +99,7 @@ class Draft:
     nodes: tuple[str, ...]  # the model's names of what it computes
     read: Mapping[UOp, Placement] = field(default_factory=dict)  # where what it reads lies
     held: tuple[Draft, ...] = ()  # kernels that are computed within it, see `schedule/held`
+    copy: TensorBuffer | None = None  # of its product's filter, in panels, see `schedule/filters`
     # as it is formed, see `ScheduledLaunch`
     sink: UOp = field(init=False)
     storages: tuple[TensorBuffer, ...] = ()
@@ -151,9 +135,10 @@ class Former:
         self.drafts.append(draft)
         draft.read = self._form(draft, placed)
 
-    def read_at(self, draft: Draft, node: UOp, place: Placement) -> None:
-        """Form a kernel anew that reads a node elsewhere."""
-        draft.read = self._form(draft, {**draft.read, node: place})
+    def read_copy(self, draft: Draft, copy: TensorBuffer) -> None:
+        """Form a kernel anew that reads its product's filter from a copy in panels."""
+        draft.copy = copy
+        draft.read = self._form(draft, draft.read)
 
     def joined(self, one: Draft, two: Draft) -> Draft:
         """A kernel that does what two do, over the same ranges. What the second read of the first
@@ -262,7 +247,11 @@ class Former:
             if part.undecided is not None:
                 self._decide(part, store, indexer.storages)
         sink, storages = self._with_weights(sink, indexer.storages)
-        draft.filter = self._filter(sink, storages)
+        draft.filter = computed_filter(sink, storages, self.options.caps)
+        if draft.copy is not None:
+            assert draft.filter is not None
+            sink = draft.filter.from_copy(sink, len(storages), draft.copy)
+            sink, storages = _without_unused(sink, [*storages, draft.copy])
         sink, found = _formed(sink)
         sink = unpack(sink, storages)
         if self.counts:
@@ -296,25 +285,6 @@ class Former:
             axes = max(1, len(output.shape) - 2)
             output.layout = self._as_image(output, output.layout, axes)
 
-    def _filter(self, sink: UOp, storages: Sequence[TensorBuffer]) -> Filter | None:
-        """The filter of a product of two tensors that are no weights."""
-        found = contractions(sink) if self.options.caps.scalar_operands else []
-        contraction = found[0] if len(found) == 1 else None
-        if contraction is None or contraction.filter.src[0].arg.weight:
-            return None
-        axis = column_axis(contraction)
-        if axis is None:
-            return None
-        column = access.indices_of(contraction.filter)[axis]
-        whole = divisor(as_size(column.src[0])) % self.options.caps.vector == 0
-        return Filter(
-            storages[contraction.filter.src[0].arg.slot],
-            axis,
-            reading_order(contraction, axis),
-            maximum(product(as_size(r.src[0]) for r in contraction.rows)),
-            whole and all(_runs_along(store, column) for store in sink.src),
-        )
-
     def _with_weights(
         self, sink: UOp, storages: Sequence[TensorBuffer]
     ) -> tuple[UOp, list[TensorBuffer]]:
@@ -326,7 +296,7 @@ class Former:
         if uneven:
             sink = in_overlapping_panels(sink, uneven)
         for slot, panels in uneven.items():
-            layouts[slot] = panels.layout(layouts[slot])
+            layouts[slot] = panels.layout(layouts[slot].order)
             key = (chosen_storages[slot], panels)
             chosen_storages[slot] = self._made(key, partial(panels.of, chosen_storages[slot].data))
         for slot, chosen in layouts.items():
@@ -474,12 +444,6 @@ _ordered = lru_cache(128)(order_reductions)
 def _formed(sink: UOp) -> tuple[UOp, list[Contraction]]:
     """The kernel over flat memory, and which sums of products it was."""
     return collapse(flatten(sink)), contractions(sink)
-
-
-def _runs_along(store: UOp, column: UOp) -> bool:
-    """Whether what a kernel stores lies along a range."""
-    order = store.src[0].arg.layout.order
-    return bool(order) and access.indices_of(store)[order[-1]] is column
 
 
 def _summarizes(store: UOp, storages: Sequence[TensorBuffer]) -> bool:

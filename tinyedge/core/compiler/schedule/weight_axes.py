@@ -14,7 +14,7 @@ a vector may begin at any element. The filter's elements that two panels have li
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
@@ -137,14 +137,28 @@ class Panels:
         """How many panels there are."""
         return -(-self.size // self.width)
 
+    def ranges(self, number: int) -> tuple[UOp, UOp]:
+        """Over panels, and over the columns of one. number: that of the first range."""
+        kind = self.columns.arg.kind
+        return make_range(self.count, number, kind), make_range(self.width, number + 1, kind)
+
+    def place(self, outer: UOp, inner: UOp) -> UOp:
+        """Where a column of a panel is along the axis."""
+        last = as_node(self.size - self.width)
+        return as_node(ix.minimum(as_node(outer * self.width), last) + inner)
+
+    def shape(self, shape: Shape) -> Shape:
+        """Of a tensor with the two axes in place of one."""
+        return (*shape[: self.axis], self.count, self.width, *shape[self.axis + 1 :])
+
     def of(self, data: Array) -> Array:
         """The weight's values in panels, which are two axes in place of one."""
         starts = np.minimum(np.arange(self.count) * self.width, self.size - self.width)
         return np.take(data, starts[:, None] + np.arange(self.width), self.axis)
 
-    def layout(self, layout: Layout) -> Layout:
-        """One panel before the next, each with its columns innermost."""
-        others = [axis + (axis > self.axis) for axis in layout.order if axis != self.axis]
+    def layout(self, order: Sequence[int]) -> Layout:
+        """One panel before the next, each with its columns innermost. order: the axes."""
+        others = [axis + (axis > self.axis) for axis in order if axis != self.axis]
         order = (self.axis, *others, self.axis + 1)
         return Layout(order, (1,) * len(order))
 
@@ -153,11 +167,7 @@ def overlapping_panels(sink: UOp, layouts: Mapping[int, Layout], caps: Caps) -> 
     """The panels by the slots of contractions' filters that are to be in such; none where what is
     stored twice is read, or has its columns rounded up in memory.
     """
-    if not caps.scalar_operands or not caps.unaligned or caps.threads > 1 or caps.shares_weights:
-        return {}
-    written = {store.src[0].arg.slot for store in sink.src}
-    loads = [n for n in toposort((sink,)) if n.op is ops.LOAD and n.src[0].op is ops.PARAM]
-    if any(load.src[0].arg.slot in written for load in loads):
+    if not may_overlap(sink, caps) or caps.shares_weights:
         return {}
     found: dict[int, Panels] = {}
     for contraction in contractions(sink):
@@ -165,14 +175,23 @@ def overlapping_panels(sink: UOp, layouts: Mapping[int, Layout], caps: Caps) -> 
         if slot in layouts:
             axis = layouts[slot].order[-1]
             columns = contraction.filter.src[1 + axis]
-            if columns in contraction.columns and not _rounded_up(sink, columns):
+            if columns in contraction.columns and not rounded_up(sink, columns):
                 width = overlapping_vectors(columns.src[0], taps_of(sink), caps) * caps.vector
                 if width:
                     found[slot] = Panels(axis, width, columns)
     return found if len({panels.columns for panels in found.values()}) == 1 else {}
 
 
-def _rounded_up(sink: UOp, columns: UOp) -> bool:
+def may_overlap(sink: UOp, caps: Caps) -> bool:
+    """Whether a kernel may compute some results twice: not where it reads what it stores."""
+    if not caps.scalar_operands or not caps.unaligned or caps.threads > 1:
+        return False
+    written = {store.src[0].arg.slot for store in sink.src}
+    loads = [n for n in toposort((sink,)) if n.op is ops.LOAD and n.src[0].op is ops.PARAM]
+    return not any(load.src[0].arg.slot in written for load in loads)
+
+
+def rounded_up(sink: UOp, columns: UOp) -> bool:
     """Whether a store's tensor is rounded up in memory along these columns."""
     layouts = [(store, store.src[0].arg.layout) for store in sink.src]
     return any(
@@ -185,16 +204,13 @@ def in_overlapping_panels(sink: UOp, found: Mapping[int, Panels]) -> UOp:
     """The kernel over the panels of these weights."""
     panels = next(iter(found.values()))
     number = max(n.arg.number for n in toposort((sink,)) if n.op is ops.RANGE) + 1
-    outer = make_range(panels.count, number, panels.columns.arg.kind)
-    inner = make_range(panels.width, number + 1, panels.columns.arg.kind)
-    last = as_node(panels.size - panels.width)
-    place = as_node(ix.minimum(as_node(outer * panels.width), last) + inner)
-    sink = replace_ranges(sink, {panels.columns: (place, (outer, inner))})
+    outer, inner = panels.ranges(number)
+    sink = replace_ranges(sink, {panels.columns: (panels.place(outer, inner), (outer, inner))})
 
     def change(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if node.op is ops.PARAM and node.arg.slot in found:
             axis, shape = found[node.arg.slot].axis, node.arg.shape
-            shape = (*shape[:axis], panels.count, panels.width, *shape[axis + 1 :])
+            shape = panels.shape(shape)
             arg = replace(node.arg, shape=shape, layout=row_major(shape))
             return UOp(ops.PARAM, node.dtype, (), arg)
         if node.op is ops.LOAD and node.src[0].op is ops.PARAM and node.src[0].arg.slot in found:

@@ -1,0 +1,104 @@
+"""A product's filter that is no weight: how it could lie, and the product over a copy of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from tinyedge.core.compiler.caps import Caps
+from tinyedge.core.compiler.optimize.tiles import overlapping_vectors, panel_vectors, taps_of
+from tinyedge.core.compiler.schedule.canonical import replace_ranges
+from tinyedge.core.compiler.schedule.layout import (
+    Contraction,
+    column_axis,
+    contractions,
+    reading_order,
+)
+from tinyedge.core.compiler.schedule.weight_axes import Panels, may_overlap, rounded_up
+from tinyedge.core.ir import access, ops
+from tinyedge.core.ir.buffers import KernelArg, TensorBuffer
+from tinyedge.core.ir.rewrite import substitute
+from tinyedge.core.ir.shapes import maximum, product
+from tinyedge.core.ir.uop import UOp, as_size, toposort
+
+
+@dataclass(frozen=True)
+class Filter:
+    """The filter of a kernel's only product, where it is an activation, a state or an input.
+
+    axis: the one along which its columns lie. order: its axes as the product goes through them,
+    outermost first, the columns last. rows: how many of the product's rows use each element.
+    elements: how many of it are read, products: for how many of a batch. panels: those that the
+    product could read, if its results lie along the columns.
+    """
+
+    storage: TensorBuffer
+    load: UOp
+    axis: int
+    order: tuple[int, ...]
+    rows: int
+    elements: int
+    products: int
+    panels: Panels | None
+
+    def from_copy(self, sink: UOp, slot: int, copy: TensorBuffer) -> UOp:
+        """The kernel that reads this filter from a copy in panels, which is in a new slot."""
+        assert self.panels is not None
+        panels, axis = self.panels, self.panels.axis
+        number = max(n.arg.number for n in toposort((sink,)) if n.op is ops.RANGE) + 1
+        outer, inner = panels.ranges(number)
+        param = UOp(ops.PARAM, copy.dtype, (), KernelArg(slot, copy.shape, copy.layout))
+        indices = access.indices_of(self.load)
+        there = (*indices[:axis], outer, inner, *indices[axis + 1 :])
+        load = access.load(param, there, access.guard_of(self.load))
+        columns = panels.columns
+        changes = {columns: (panels.place(outer, inner), (outer, inner))}
+        return replace_ranges(substitute((sink,), {self.load: load})[0], changes)
+
+
+def computed_filter(sink: UOp, storages: Sequence[TensorBuffer], caps: Caps) -> Filter | None:
+    """The filter of a product of two tensors that are no weights, where vectors lie along it."""
+    found = contractions(sink) if caps.scalar_operands else []
+    contraction = found[0] if len(found) == 1 else None
+    if contraction is None or contraction.filter.src[0].arg.weight:
+        return None
+    axis = column_axis(contraction)
+    if axis is None:
+        return None
+    return Filter(
+        storages[contraction.filter.src[0].arg.slot],
+        contraction.filter,
+        axis,
+        reading_order(contraction, axis),
+        _steps(contraction.rows),
+        _steps(contraction.filter.ranges),
+        _steps(r for r in contraction.batch if r in contraction.filter.ranges),
+        _panels(sink, contraction, axis, caps),
+    )
+
+
+def _steps(ranges: Iterable[UOp]) -> int:
+    return maximum(product(as_size(r.src[0]) for r in ranges))
+
+
+def _panels(sink: UOp, contraction: Contraction, axis: int, caps: Caps) -> Panels | None:
+    """The panels in which a filter could lie whose columns are along an axis."""
+    columns = access.indices_of(contraction.filter)[axis]
+    size = contraction.filter.src[0].arg.shape[axis]
+    whole = columns.op is ops.RANGE and size == as_size(columns.src[0])
+    if not whole or not isinstance(size, int):
+        return None
+    if not all(_runs_along(store, columns) for store in sink.src):
+        return None
+    vectors, taps = 0, taps_of(sink)
+    if size % caps.vector == 0:
+        vectors = panel_vectors(size // caps.vector, caps, taps)
+    elif may_overlap(sink, caps) and not rounded_up(sink, columns):
+        vectors = overlapping_vectors(columns.src[0], taps, caps)
+    return Panels(axis, vectors * caps.vector, columns) if vectors else None
+
+
+def _runs_along(store: UOp, column: UOp) -> bool:
+    """Whether what a kernel stores lies along a range."""
+    order = store.src[0].arg.layout.order
+    return bool(order) and access.indices_of(store)[order[-1]] is column
