@@ -27,12 +27,13 @@ from tinyedge.core.program.device import Device
 # As MobileNetV2's that narrow: many pixels of few channels, and the other way round.
 NARROWING = [(12544, 32, 16), (3136, 96, 24), (784, 144, 32)]
 
-# A GPU that takes many threads to be busy: the fewer rows a product has, the smaller its tiles.
+# A GPU that takes many threads to be busy: the fewer rows a product has, the smaller its tiles, of
+# one vector each.
 _WEBGPU = find_target("webgpu")
-WIDE = replace(
-    _WEBGPU,
-    profiles={"default": replace(_WEBGPU.profiles["default"], threads_to_saturate=4096)},
-)
+_DEFAULT = _WEBGPU.profiles["default"]
+_ONE_VECTOR = tuple(size for size in _DEFAULT.tiles if size[1] == 1)
+_WIDE = replace(_DEFAULT, threads_to_saturate=4096, tiles=_ONE_VECTOR)
+WIDE = replace(_WEBGPU, profiles={"default": _WIDE})
 
 
 def chosen(*shapes: tuple[int, int, int], target: str = "webgpu") -> tuple[Compilation, list[UOp]]:

@@ -61,6 +61,8 @@ class Caps:
     max_registers: int = 0
     # rows and vectors of the tiles that a thread computes, where a workgroup has several
     tiles: tuple[tuple[int, int], ...] = ((1, 1), (2, 1), (3, 1), (4, 1), (6, 1), (8, 1))
+    # a tile takes each vector's products with all of its rows at once, not one sum after the other
+    vectors_in_turn: bool = False
     load_cost: float = 1.0  # of a vector's load, against a vector's product and sum
     # threads of a kernel that keep the device busy; with fewer, tiles are made smaller
     threads_to_saturate: int = 4096

@@ -304,7 +304,8 @@ def _lowered(kernel: CompiledKernel, caps: Caps, is_finite: Callable[[int], bool
     if kernel.groups:
         shape = replace(shape, grid=(kernel.groups, *(1 for _ in caps.grid[1:])))
     used = {n.arg.name for n in nodes if n.op is ops.SYMBOL and not n.src}
-    linear = cooperate(fill_ahead(store_through(linearize(sink))), shape, caps)
+    statements = linearize(sink, vectors_in_turn=caps.vectors_in_turn)
+    linear = cooperate(fill_ahead(store_through(statements)), shape, caps)
     check_lowered(linear, shape)
     return LoweredKernel(kernel.name, linear, shape, arguments, tuple(sorted(used)))
 

@@ -30,7 +30,8 @@ DEFAULT = Caps(
     arenas_bound_for_writing=True,
     typed_buffers=True,
     max_vector_registers=64,
-    tiles=tuple((rows, 1) for rows in (1, 2, 3, 4, 6, 7, 8)),
+    tiles=(*((rows, 1) for rows in (1, 2, 3, 4, 6, 7, 8)), (4, 2), (5, 2)),  # up to 68 registers
+    vectors_in_turn=True,
     threads_to_saturate=1024,  # an integrated GPU has 256 to 1024 lanes
     threads_to_stream=4096,  # some loads of each lane are on their way at once
     shares_sizes=True,
@@ -40,7 +41,7 @@ DEFAULT = Caps(
 # wide: a thread of a contraction has up to 16 vectors of sums, which takes some 110 registers.
 PROFILES = {
     "default": DEFAULT,
-    "wide": replace(DEFAULT, tiles=(*DEFAULT.tiles, *((rows, 2) for rows in (4, 6, 7, 8)))),
+    "wide": replace(DEFAULT, tiles=(*DEFAULT.tiles, *((rows, 2) for rows in (6, 7, 8)))),
     "shared": replace(DEFAULT, shared_tiles=True, shares_sizes=False),
 }
 

@@ -13,7 +13,7 @@ thread stores there is loaded before it waits.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from tinyedge.core import dtype as dt
@@ -42,13 +42,14 @@ class _Block:
     items: list[UOp | _Block] = field(default_factory=list)
 
 
-def linearize(sink: UOp) -> Linear:
-    """The statements of an expanded kernel."""
-    return _without_fills(_Linearizer(sink).run())
+def linearize(sink: UOp, *, vectors_in_turn: bool = False) -> Linear:
+    """The statements of an expanded kernel. vectors_in_turn: as in Caps."""
+    return _without_fills(_Linearizer(sink, vectors_in_turn).run())
 
 
 class _Linearizer:
-    def __init__(self, sink: UOp) -> None:
+    def __init__(self, sink: UOp, vectors_in_turn: bool) -> None:
+        self.vectors_in_turn = vectors_in_turn
         self.values: dict[UOp, UOp] = {}
         self.paths: dict[UOp, Path] = {}
         self.range_paths: dict[UOp, Path] = {}
@@ -311,12 +312,12 @@ class _Linearizer:
             for part in _parts(f.src[0], f.arg):
                 if self._continues(part, f):
                     self.values[part] = self.values[f]
-        for f in plain:
-            for part in _parts(f.src[0], f.arg):
-                if self.values.get(part) is self.values[f]:
-                    self._need(part)
-                else:
-                    self._set(inside, self.values[f], part, f.arg)
+        order = _by_vectors if self.vectors_in_turn else _in_turn
+        for f, part in order([(f, _parts(f.src[0], f.arg)) for f in plain]):
+            if self.values.get(part) is self.values[f]:
+                self._need(part)
+            else:
+                self._set(inside, self.values[f], part, f.arg)
         for f in group:
             if f in self.running and f not in rescaled:
                 self._set(inside, self.values[f], f.src[0], f.arg)
@@ -373,6 +374,44 @@ def _parts(body: UOp, op: ops.Primitive) -> list[UOp]:
         body = body.src[0]
     parts.append(body)
     return parts[::-1]
+
+
+def _in_turn(sums: Sequence[tuple[UOp, list[UOp]]]) -> Iterator[tuple[UOp, UOp]]:
+    """The parts of one sum after those of the other."""
+    return ((f, part) for f, parts in sums for part in parts)
+
+
+def _by_vectors(sums: Sequence[tuple[UOp, list[UOp]]]) -> Iterator[tuple[UOp, UOp]]:
+    """The parts of sums, each sum's own in their order. Where these are products of vectors with
+    lanes of a row's values, the vector that most sums have next comes for all of these.
+    """
+    products = [[_vector_of(part) for part in parts] for _, parts in sums]
+    if not all(all(of_sum) for of_sum in products):
+        yield from _in_turn(sums)
+        return
+    steps = [0] * len(sums)
+    while True:
+        waiting: dict[UOp | None, list[int]] = {}
+        for n in sorted(range(len(sums)), key=lambda n: steps[n]):
+            if steps[n] < len(products[n]):
+                waiting.setdefault(products[n][steps[n]], []).append(n)
+        if not waiting:
+            return
+        vector = max(waiting, key=lambda v: len(waiting[v]))
+        for n in sorted(waiting[vector]):
+            yield sums[n][0], sums[n][1][steps[n]]
+            steps[n] += 1
+
+
+def _vector_of(part: UOp) -> UOp | None:
+    """The vector of a product with a lane of another one."""
+    for factor, other in (part.src, part.src[::-1]) if part.op is ops.MUL else ():
+        if factor.op is ops.VECTOR and len(factor.src) == 1:
+            number = factor.src[0]
+            number = number.src[0] if number.op is ops.CAST else number
+            if number.op is ops.LANE:
+                return other
+    return None
 
 
 def _factored(polynomial: dict[tuple[UOp, ...], int], done: dict[UOp, UOp]) -> UOp:
