@@ -25,11 +25,12 @@ INPUTS = {
     "beyond": RNG.uniform(-0.5, 1.5, (4, H, W)).astype(np.float32),
     "scores": RNG.normal(0, 1, (1, 7, H, W)).astype(np.float32),
     "numbers": RNG.integers(0, 9, (H, W), np.int32),
-    "holes": np.where(RNG.random((H, W)) < 0.2, np.nan, RNG.normal(5, 9, (H, W))).astype(np.float32),
+    "holes": RNG.normal(5, 9, (H, W)).astype(np.float32),
     "torn": RNG.normal(0, 1, (1, 6, H, W)).astype(np.float32),
     "batch": RNG.random((2, 1, H, W)).astype(np.float32),
 }
 INPUTS["torn"][0, 2, :5] = np.nan
+INPUTS["holes"][::3, ::2] = np.nan
 VIRIDIS = [[68, 1, 84], [59, 82, 139], [33, 145, 140], [94, 201, 98], [253, 231, 37]]
 FIVE = [[250, 0, 0], [0, 250, 0], [0, 0, 250], [250, 250, 0], [0, 0, 0, 0]]
 

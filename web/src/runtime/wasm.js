@@ -269,7 +269,7 @@ class Device {
 
   /** Why it cannot use a buffer so, if it cannot: a caller's may be anything. @returns {string} */
   #refusal(buffer, usage) {
-    return buffer instanceof Range && buffer.device === this ? buffer.fault(usage) : "it is not of model.device";
+    return buffer instanceof Range && buffer.device === this ? buffer.fault(usage) : "it is not of this device";
   }
 
   #fault(filter, message) {
