@@ -287,6 +287,20 @@ def test_a_longer_row_is_in_memory(
     assert_agreement(replay(state.program, device, inputs.arrays), reference(outputs, inputs))
 
 
+def test_a_row_beside_elements_that_memory_rounds_up(cpu_device: Device) -> None:
+    """One kernel stores both: zeros behind the elements, which a product reads, and none behind
+    what is known of a row.
+    """
+    inputs = Inputs()
+    x = inputs.new(floats(3, 50))
+    most = x.max(-1).in_memory()
+    less = (x - most.unsqueeze(-1)).in_memory()
+    outputs = {"y": less @ inputs.new(floats(50, 8)), "most": most * 2.0}
+    state = compiled(outputs, inputs, find_target("cpu"))
+    assert max(len(kernel.sink.src) for kernel in state.kernels.values()) == 2
+    assert_agreement(run(outputs, inputs, "cpu", cpu_device), reference(outputs, inputs))
+
+
 def test_other_reductions_of_a_longer_row(cpu_device: Device) -> None:
     """Of its exponentials only the row's own sum is made of those of blocks."""
     for shape in ((3, 16400), (17000, 512)):

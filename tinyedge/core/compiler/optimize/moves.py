@@ -311,7 +311,9 @@ class Fill(Move):
         if kind in REDUCE_KINDS:
             self._check_sum(sink, target, loads)
             return replace_ranges(sink, {target: (filled, (filled,))})
-        return sink.replace(tuple(self._filled(store, target, filled) for store in sink.src))
+        # what is known of a row has no such range
+        stores = [self._filled(s, target, filled) if target in s.ranges else s for s in sink.src]
+        return sink.replace(tuple(stores))
 
     def _filled(self, store: UOp, target: UOp, filled: UOp) -> UOp:
         """The store over the longer range."""
