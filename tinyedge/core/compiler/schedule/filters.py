@@ -31,7 +31,7 @@ from tinyedge.core.ir.uop import UOp
 # Rows that use each element of a filter that would be gathered, or be read number by number because
 # its columns are no whole vectors; a copy takes about as long as gathering for 6.
 MANY_ROWS = 32
-CACHED = 2**15  # bytes of a filter that are read from the first cache however they lie
+CACHED = 2**18  # bytes of a filter that are read from the nearest caches however they lie
 REUSED = 2**27  # bytes of a filter times rows: more of both pay for a copy of rows into panels
 
 
