@@ -27,6 +27,7 @@ from tinyedge.core.ir.polynomial import divisor, terms
 from tinyedge.core.ir.uop import UOp, toposort
 
 UNROLL = 4  # steps of a sum in one iteration of its loop
+MOST_TAPS = 64  # products of a tile's taps that are copies, where somebody waits for a compiler
 SUMS_IN_FLIGHT = 8  # of which a processor computes steps at once: with fewer it waits for them
 SUMS_SPILLED = 14  # the same, where some of them are stored and loaded at each step
 MOST_ROWS = 14
@@ -60,7 +61,8 @@ def tile(
     best = None
     for number in beside(kernel, contraction, along, vector):
         extent = kernel.extent(number)
-        cost, rows, across = _tile_size(extent, columns, total, kernel.caps, products, taps)
+        most = MOST_TAPS // _shared_taps(kernel, number)
+        cost, rows, across = _tile_size(extent, columns, total, kernel.caps, products, taps, most)
         if kernel.caps.scalar_operands:
             rank: tuple[float, ...] = (cost, -number)
         else:
@@ -198,16 +200,42 @@ def _taps_overlap(kernel: MovedKernel, number: int) -> bool:
     return False
 
 
+def _shared_taps(kernel: MovedKernel, number: int) -> int:
+    """Steps of a sum at which rows of a tile read what others read at another one; else 1. They are
+    copies, if the tile is small enough.
+    """
+    row, found = find(kernel.sink, number), 1
+    if kernel.caps.scalar_operands:
+        return found
+    places = [terms(n.src[1]) for n in toposort((kernel.sink,)) if n.op is ops.LOAD]
+    summed = next(n for n in toposort((kernel.sink,)) if n.op is ops.REDUCE_LOOP).src[1:]
+    for tap in (r for r in summed if r.src[0].op is ops.CONST):
+        for place in places:
+            by, step = place.get((row,), 0), place.get((tap,), 0)
+            if by and step and by % step == 0 and 0 < by // step < tap.src[0].arg <= MOST_TAPS:
+                found = max(found, tap.src[0].arg)
+    return found
+
+
 def _tile_size(
-    extent: int, columns: int, total: int, caps: Caps, products: int = 1, taps: int = 1
+    extent: int,
+    columns: int,
+    total: int,
+    caps: Caps,
+    products: int = 1,
+    taps: int = 1,
+    most: int = MOST_TAPS,
 ) -> tuple[float, int, int]:
     """The cost, rows and vectors of a tile: a larger one shares more loads, but must not leave the
-    device idle. products: contractions whose sums are kept at once.
+    device idle. products: contractions whose sums are kept at once. most: sums of a tile of several
+    vectors.
     """
     best, best_cost = (1, 1), float("inf")
     for rows, across in _tiles(caps, products):
         if columns % across or (caps.scalar_operands and rows > extent):
             continue  # or it would wait for sums that nobody wants
+        if across > 1 and rows * across > most:
+            continue
         waste = -(-extent // rows) * rows / extent
         cost = tile_cost((rows, across), waste, total * waste / (rows * across), caps, taps)
         if cost < best_cost:
