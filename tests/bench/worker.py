@@ -95,6 +95,21 @@ def spent() -> float:
     return time.process_time() + children.ru_utime + children.ru_stime
 
 
+class Clock:
+    """Calls steps, and keeps the wall seconds that a call of each has taken, by name."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, list[float]] = {}
+
+    def __call__(self, name: str, call: Callable[[], Any], times: int = 1) -> Any:
+        """What the last of so many calls gives; their mean is one figure."""
+        start = time.perf_counter()
+        for _ in range(times):
+            result = call()
+        self.seconds.setdefault(name, []).append((time.perf_counter() - start) / times)
+        return result
+
+
 def measure(function: Callable[[], object], times: int) -> dict[str, float]:
     """CPU and wall seconds of so many calls."""
     cpu, wall = spent(), time.perf_counter()

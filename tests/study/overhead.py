@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ import onnx
 
 import tinyedge
 from tests.bench.side import middle
+from tests.bench.worker import Clock
 from tests.bench.worker import measure as spend
 from tests.exporters.networks import Network
 from tests.runtimes_c.library import INPUTS, OUTPUTS, Context, Library, tensor
@@ -76,15 +76,7 @@ def _bundle(folder: Path, model: Any, target: str = "cpu") -> Path:
 def _steps(bundle: Path) -> dict[str, list[float]]:
     """Wall seconds of the C runtime's steps, and of a whole run by Python's cpu device."""
     library = Library(bundle)
-    found: dict[str, list[float]] = {}
-
-    def clocked(name: str, call: Callable[[], Any], times: int = 1) -> Any:
-        start = time.perf_counter()
-        for _ in range(times):
-            result = call()
-        found.setdefault(name, []).append((time.perf_counter() - start) / times)
-        return result
-
+    clocked = Clock()
     x, c, many = np.ones((ROWS, WIDTH), np.float32), library.c, 2000
     for _ in range(TRIES):
         model = clocked("open: read and check the manifest, weights", library.open)
@@ -95,14 +87,14 @@ def _steps(bundle: Path) -> dict[str, list[float]]:
         c.te_bind_output(context, 0, ctypes.byref(made))
         clocked("run of one launch", lambda k=context: c.te_run(k, 0), many)
         for name, seconds in _halves(c, context, many).items():
-            found.setdefault(name, []).append(seconds)
+            clocked.seconds.setdefault(name, []).append(seconds)
         c.te_destroy(context)
         c.te_close(model)
         loaded = clocked("Python: load, compiled before", lambda: tinyedge.load(bundle))
         loaded.run({"x": x})
         clocked("Python: run of one launch", lambda m=loaded: m.run({"x": x}), 500)
         loaded.close()
-    return found
+    return clocked.seconds
 
 
 def _halves(c: Any, context: Any, times: int) -> dict[str, float]:

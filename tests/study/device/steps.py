@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tests.bench.worker import measure
+from tests.bench.worker import Clock, measure
 from tests.study.device.replayed import QUEUED, Replayed, built, bundle_program, opened
 
 MANY = 20 * QUEUED  # runs that follow each other
@@ -20,15 +19,7 @@ def measured(target: str, bundles: Mapping[int, Path], tries: int) -> dict[str, 
     CPU seconds of a run among many, the least.
     """
     device, _ = opened(target)
-    found: dict[str, list[float]] = {}
-
-    def clocked(name: str, call: Callable[[], Any], times: int = 1) -> Any:
-        start = time.perf_counter()
-        for _ in range(times):
-            result = call()
-        found.setdefault(name, []).append((time.perf_counter() - start) / times)
-        return result
-
+    clocked = Clock()
     path = bundles[min(bundles)]
     for _ in range(tries):
         read = clocked("open: read and check the manifest, weights", lambda: bundle_program(path))
@@ -51,7 +42,7 @@ def measured(target: str, bundles: Mapping[int, Path], tries: int) -> dict[str, 
         spent = [measure(lambda r=replayed: r.repeat(MANY), 1)["cpu"] / MANY for _ in range(tries)]
         runs[replayed.launches] = min(spent)
         replayed.close()
-    return {"steps": found, "runs": runs}
+    return {"steps": clocked.seconds, "runs": runs}
 
 
 def _of(device: Any, program: Any) -> Replayed:

@@ -23,7 +23,7 @@ from tinyedge.core.compiler.optimize.moves import Overlap, PadTo, Reorder
 from tinyedge.core.compiler.optimize.row_blocks import block_rows
 from tinyedge.core.compiler.optimize.unpacked import most_vectors, packed_filter
 from tinyedge.core.ir import ops
-from tinyedge.core.ir.polynomial import divisor, terms
+from tinyedge.core.ir.polynomial import Terms, divisor, terms
 from tinyedge.core.ir.uop import UOp, toposort
 
 UNROLL = 4  # steps of a sum in one iteration of its loop
@@ -187,34 +187,37 @@ def columns_pay(size: UOp, caps: Caps, *, contiguous: bool = False) -> bool:
     return min(tile_cost((n, 1), waste, MANY_ROWS, caps) for n in rows) < narrow
 
 
+def reads_again(place: Terms, by: int, tap: UOp, taps: int) -> bool:
+    """Whether what lies `by` elements further is read from there at another one of so many taps."""
+    step = place.get((tap,), 0)
+    return step != 0 and by % step == 0 and 0 < by // step < taps
+
+
 def _taps_overlap(kernel: MovedKernel, number: int) -> bool:
     """Whether steps of a row of tiles read what others read at another tap that is a copy."""
-    tap = next(n for n in toposort((kernel.sink,)) if n.op is ops.REDUCE_LOOP).src[-1]
-    row, taps = find(kernel.sink, number), taps_of(kernel.sink)
-    for node in toposort((kernel.sink,)):
-        if node.op is ops.LOAD:
-            place = terms(node.src[1])
-            by, step = place.get((row,), 0), place.get((tap,), 0)
-            if by and step and by % step == 0 and 0 < by // step < taps:
-                return True
-    return False
+    return _rows_read_again(kernel, number, _summed(kernel)[-1], taps_of(kernel.sink))
 
 
 def _shared_taps(kernel: MovedKernel, number: int) -> int:
     """Steps of a sum at which rows of a tile read what others read at another one; else 1. They are
     copies, if the tile is small enough.
     """
-    row, found = find(kernel.sink, number), 1
     if kernel.caps.scalar_operands:
-        return found
-    places = [terms(n.src[1]) for n in toposort((kernel.sink,)) if n.op is ops.LOAD]
-    summed = next(n for n in toposort((kernel.sink,)) if n.op is ops.REDUCE_LOOP).src[1:]
-    for tap in (r for r in summed if r.src[0].op is ops.CONST):
-        for place in places:
-            by, step = place.get((row,), 0), place.get((tap,), 0)
-            if by and step and by % step == 0 and 0 < by // step < tap.src[0].arg <= MOST_TAPS:
-                found = max(found, tap.src[0].arg)
-    return found
+        return 1
+    fixed = [r for r in _summed(kernel) if r.src[0].op is ops.CONST and r.src[0].arg <= MOST_TAPS]
+    taps = (r.src[0].arg for r in fixed if _rows_read_again(kernel, number, r, r.src[0].arg))
+    return max(taps, default=1)
+
+
+def _summed(kernel: MovedKernel) -> tuple[UOp, ...]:
+    """The ranges of a kernel's first sum."""
+    return next(n for n in toposort((kernel.sink,)) if n.op is ops.REDUCE_LOOP).src[1:]
+
+
+def _rows_read_again(kernel: MovedKernel, number: int, tap: UOp, taps: int) -> bool:
+    row = find(kernel.sink, number)
+    places = (terms(n.src[1]) for n in toposort((kernel.sink,)) if n.op is ops.LOAD)
+    return any(reads_again(place, place.get((row,), 0), tap, taps) for place in places)
 
 
 def _tile_size(

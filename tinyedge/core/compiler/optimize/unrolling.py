@@ -6,7 +6,7 @@ from tinyedge.core.compiler.optimize.move import find
 from tinyedge.core.compiler.optimize.moved import MovedKernel
 from tinyedge.core.compiler.optimize.moves import Fill, To
 from tinyedge.core.compiler.optimize.reductions import reductions
-from tinyedge.core.compiler.optimize.tiles import MOST_TAPS, UNROLL
+from tinyedge.core.compiler.optimize.tiles import MOST_TAPS, UNROLL, reads_again
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.polynomial import Terms, divisor, terms
 from tinyedge.core.ir.uop import UOp, toposort
@@ -71,9 +71,7 @@ def _shared_tap(kernel: MovedKernel, reduction: UOp, sums: int) -> UOp | None:
     for tap in reversed(reduction.src[1:]):
         taps = tap.src[0].arg if tap.src[0].op is ops.CONST else 0
         for place in places if tap.arg.kind == "reduce" and sums * taps <= MOST_TAPS else ():
-            step = place.get((tap,), 0)
-            apart = [_apart(place, row) for row in rows] if step else []
-            if any(by % step == 0 and 0 < by // step < taps for by in apart):
+            if any(reads_again(place, _apart(place, row), tap, taps) for row in rows):
                 return tap
     return None
 
