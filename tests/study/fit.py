@@ -253,10 +253,16 @@ def measure_tiles(shape: Shape, profile: str, dense: bool, runs: int) -> Measure
     found = Measured(shape)
 
     def recorded(
-        extent: int, columns: int, total: int, caps: Any, products: int = 1, taps: int = 1
+        extent: int,
+        columns: int,
+        total: int,
+        caps: Any,
+        products: int = 1,
+        taps: int = 1,
+        most: int = tiles.MOST_TAPS,
     ) -> tuple[float, int, int]:
-        found.calls.append((extent, columns, total, taps))
-        return original(extent, columns, total, caps, products, taps)
+        found.calls.append((extent, columns, total, taps, most))
+        return original(extent, columns, total, caps, products, taps, most)
 
     original = tiles._tile_size
     with constants(tiles, {"_tile_size": recorded}):
@@ -304,9 +310,9 @@ def _answers(found: Measured, profile: str) -> Any:
 
 
 def answer(call: Sequence[Any], profile: str) -> tuple[float, int, int]:
-    """What the rule says to a question that a compile asked: rows, columns, total and taps."""
-    *sizes, taps = call
-    return tiles._tile_size(*sizes, PROFILES[profile], taps=taps)
+    """What the rule says to a question of a compile: rows, columns, total, taps and most sums."""
+    *sizes, taps, most = call
+    return tiles._tile_size(*sizes, PROFILES[profile], taps=taps, most=most)
 
 
 def chosen_text(found: Measured, profile: str, values: Constants, runs: int) -> str:
