@@ -30,6 +30,7 @@ log = logging.getLogger("tinyedge")
 
 NODES_TOLERANCE = 10_000  # millionths, of nodes' values: rounding adds up on the way to them
 LITTLE_WORK = 1 << 21  # of a kernel in a golden case, which a C compiler need not make faster
+WORK_OF_ONE = 1 << 32  # of all of them, which one thread does before a C compiler has made more
 
 NO_GOLDEN = (
     "no golden case, so the bundle cannot be verified: a C compiler, or the ziglang package, "
@@ -119,13 +120,14 @@ def make_goldens(
 
 
 def _golden_device(program: Program, steps: int) -> Any:
-    """The processor, for kernels that run `steps` times: to make these faster would take a C
-    compiler longer than they run.
+    """The processor, for kernels that run `steps` times: to make these faster, or threads for
+    them, would take a C compiler longer than they run.
     """
     module = importlib.import_module("tinyedge.targets.cpu.device")
     return module.open(
         requirements=program.requirements,
         optimization=("-Og", "-march=native"),
+        threads=1 if module.work(program).total() < WORK_OF_ONE // steps else None,
         little_work=LITTLE_WORK // steps,
     )
 

@@ -69,20 +69,20 @@ def lenet() -> tuple[list[Any], Any, Any]:
 
 def tinyedge_calls() -> dict[str, float]:
     import tinyedge
-    from tinyedge.targets.cpu.threads import Pool
+    from tinyedge.targets.cpu.device import CpuDevice
 
     a, b, c = (tinyedge.Tensor(each).realize() for each in arrays())
     compiled = tinyedge.jit(lambda a, b, c: a * b + c)
     seen: list[Any] = []
-    run = Pool.run
-    Pool.run = lambda self, recording: seen.append((self, recording)) or run(self, recording)
+    replay = CpuDevice.replay
+    CpuDevice.replay = lambda self, made: seen.append((self, made)) or replay(self, made)
     tinyedge.jit(chain)(a, b, c)
-    Pool.run = run
-    pool, recording = seen[-1]
+    CpuDevice.replay = replay
+    device, recording = seen[-1]
     return {
         "eager": middle(lambda: (a * b + c).realize(), 1000),
         "jit": middle(lambda: compiled(a, b, c), 1000),
-        "launch": middle(lambda: pool.run(recording), 2000) / len(recording.commands),
+        "launch": middle(lambda: device.replay(recording), 2000) / len(recording.commands),
     }
 
 

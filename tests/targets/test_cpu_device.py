@@ -14,22 +14,28 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import tinyedge
 from tests.targets import programs
+from tinyedge import goldens
 from tinyedge.choices import choose_options, find_target
 from tinyedge.core.compiler.compile import compile_graph
 from tinyedge.core.errors import DeviceError, InternalError
-from tinyedge.core.program.program import Launch, Program
+from tinyedge.core.program.program import Copy, Launch, Program
 from tinyedge.core.program.replay import Replay
 from tinyedge.core.tensor.tensor import Tensor
+from tinyedge.export.bundle.golden import generate
+from tinyedge.export.bundle.reading import read
 from tinyedge.export.source import trace
 from tinyedge.targets.cpu import compiler as compilers
 from tinyedge.targets.cpu import device as cpu
+from tinyedge.targets.cpu import threads as pools
 
+OPEN = cpu.open
 ONES = np.ones((4, 64), np.float32)
 
 
@@ -305,6 +311,39 @@ def test_threads_do_not_change_the_result(threads: int, kernel_cache: Path) -> N
     np.testing.assert_array_equal(result.reshape(-1), 2 + np.arange(256))
     device.close()
     device.close()
+
+
+def no_threads(*_: object, **__: object) -> None:
+    pytest.fail("threads were compiled")
+
+
+def test_one_thread_needs_nothing_but_the_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It launches and copies, and has times of both."""
+    monkeypatch.setattr(pools, "functions", no_threads)
+    device = cpu.open(threads=1)
+    with Replay(programs.counter("cpu"), device) as replay:
+        for total in (11, 12):
+            assert set(replay.run({"x": np.ones(64, np.float32)})["total"]) == {total}
+    with Replay(programs.addition("cpu"), device) as replay:
+        timings = replay.profile({"a": ONES, "b:0": ONES})
+    assert [type(step) for step, _ in timings] == [Launch, Copy]
+
+
+@pytest.mark.parametrize(("more", "threads"), [(0, None), (8, 1)])
+def test_goldens_of_little_work_take_one_thread(
+    more: int, threads: int | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """8,192 products and as many sums, and the 256 numbers that are written, in each of 8 runs."""
+    opened: list[Any] = []
+    monkeypatch.setattr(goldens, "WORK_OF_ONE", 8 * (2 * 8192 + 256) + more)
+    monkeypatch.setattr(cpu, "open", lambda **given: opened.append(given) or OPEN(**given))
+    x, w = np.zeros((32, 32), np.float32), np.arange(256, dtype=np.float32).reshape(32, 8)
+    out = tmp_path / "product.tinyedge"
+    tinyedge.export_function(lambda x: x @ w, {"x": x}, target="webgpu", out=out, golden_steps=8)
+    assert [given["threads"] for given in opened] == [threads]
+    (case,) = read(out).goldens()
+    row = generate("float32", (32,), seed=1, run=7).astype(np.float64)
+    np.testing.assert_array_equal(case.outputs[0].data[:8], (row @ w).astype(np.float32))
 
 
 def test_a_write_outside_the_arena_is_found() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -228,7 +229,8 @@ def test_a_network_waits_only_where_it_must() -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pools, "Recording", Recorded)
-        with Replay(program, cpu.open()) as replay:
+        patch.setattr(os, "cpu_count", lambda: 2)
+        with Replay(program, cpu.open(threads=2)) as replay:
             replay.run({"x": x})
     (recording,) = recordings
     counts = [after for _, after in tasks(recording)]

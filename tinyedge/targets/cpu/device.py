@@ -5,7 +5,8 @@ A kernel is
     void NAME(void *const *buffers, const int32_t *symbols, int32_t begin, int32_t end)
 
 and runs the workgroups begin..end of a one-dimensional grid. Workgroups are independent, so a large
-launch is divided among threads without changing its result; see threads.py.
+launch is divided among threads without changing its result; see threads.py. One thread calls them
+as they come; see sequence.py.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from tinyedge.core.errors import DeviceError, InternalError
 from tinyedge.core.program.device import Bytes, Command, DeviceInfo, Dispatch, Range, Transfer
 from tinyedge.core.program.program import Kernel, Launch, Loop, Program, Step
 from tinyedge.targets.cpu import compiler as compilers
+from tinyedge.targets.cpu import sequence
 from tinyedge.targets.cpu import threads as pools
 from tinyedge.targets.cpu.compiler import Compiler, Library, Unit
 
@@ -101,12 +103,12 @@ class CpuDevice:
         self.in_place = not guard  # what a caller gives has no guards
         self._compiler = compiler
         self._optimization = tuple(optimization)
-        self._threads = threads
+        self._threads = min(threads, os.cpu_count() or 1)
         self._cache = cache
         self._guard = guard
         self._little_work = little_work
         self._memory: set[Memory] = set()
-        self._pool: pools.Pool | None = None
+        self._runner: pools.Pool | sequence.Caller | None = None
         # of each range, where launches have its address
         self._uses: WeakKeyDictionary[Range, list[_Use]] = WeakKeyDictionary()
         self._moved: Mapping[Range, Bytes] = {}
@@ -164,9 +166,9 @@ class CpuDevice:
         kernels = program.kernels
         if len(kernels) < PARALLEL_KERNELS:
             return [_unit(program, kernels)]
-        work = _work(program)
-        little = [kernel for n, kernel in enumerate(kernels) if work[n] < self._little_work]
-        much = [kernel for n, kernel in enumerate(kernels) if work[n] >= self._little_work]
+        done = work(program)
+        little = [kernel for n, kernel in enumerate(kernels) if done[n] < self._little_work]
+        much = [kernel for n, kernel in enumerate(kernels) if done[n] >= self._little_work]
         if little and much:
             return [_unit(program, much), _unit(program, little, ("-O0",))]
         flags = ("-O0",) if little else ()
@@ -207,12 +209,14 @@ class CpuDevice:
         for buffers, number in self._uses.get(place, ()):
             buffers[number] = address
 
-    def record(self, commands: Sequence[Command]) -> pools.Recording:
-        """The commands as C sees them, and which of them wait for which."""
+    def record(self, commands: Sequence[Command]) -> Any:
+        """The commands as C sees them, for threads with which of them wait for which."""
         made = [
             self._launch(command) if isinstance(command, Dispatch) else self._copy(command)
             for command in commands
         ]
+        if self._threads == 1:
+            return sequence.Recording(made, commands)
         return pools.Recording(self._functions(), made, commands)
 
     def _functions(self) -> pools.Functions:
@@ -242,24 +246,26 @@ class CpuDevice:
         bytes = command.source.bytes
         return pools.Command(None, addresses, None, bytes, bytes)
 
-    def _running(self) -> pools.Pool:
+    def _running(self) -> Any:
         """The threads of this process."""
-        if self._pool is None or self._pool.process != os.getpid():
-            count = min(self._threads, os.cpu_count() or 1)
-            self._pool = pools.Pool(self._functions(), count)
-        return self._pool
+        if self._runner is None or self._runner.process != os.getpid():
+            if self._threads == 1:
+                self._runner = sequence.Caller()
+            else:
+                self._runner = pools.Pool(self._functions(), self._threads)
+        return self._runner
 
-    def replay(self, recording: pools.Recording) -> None:
+    def replay(self, recording: Any) -> None:
         """Run a recording to its end."""
         self._running().run(recording)
 
-    def profile(self, recording: pools.Recording) -> list[float]:
+    def profile(self, recording: Any) -> list[float]:
         """Run a recording, timing each command by the host's clock."""
-        pool = self._running()
+        runner = self._running()
         seconds = []
         for number in range(len(recording.commands)):
             start = time.perf_counter()
-            pool.run_one(recording, number)
+            runner.run_one(recording, number)
             seconds.append(time.perf_counter() - start)
         return seconds
 
@@ -274,9 +280,9 @@ class CpuDevice:
 
     def close(self) -> None:
         """End the threads, forget the memory."""
-        if self._pool is not None:
-            self._pool.close()
-        self._pool = None
+        if self._runner is not None:
+            self._runner.close()
+        self._runner = None
         self._memory.clear()
 
 
@@ -296,7 +302,8 @@ def open(
     device: its name; there is one. requirements: a program's; memory is all that it can lack.
     compiler: a command line such as "clang"; default: what the machine has, else the ziglang wheel.
     optimization: compiler flags before the fixed ones.
-    threads: default: the usable processors; more than there are processors are not started.
+    threads: default: the usable processors; more than there are processors are not started. For one
+    nothing but the kernels is compiled.
     cache: folder for compiled kernels; default: in the user's cache folder; None: no cache.
     guard: surround memory by a pattern and check it at every read.
     little_work: what a kernel does in a run, operations and numbers written, below which it is
@@ -346,24 +353,24 @@ def _unit(program: Program, kernels: Sequence[Kernel], flags: tuple[str, ...] = 
     return Unit("\n".join((program.prelude, *(kernel.source for kernel in kernels))), flags)
 
 
-def _work(program: Program) -> Counter[int]:
+def work(program: Program) -> Counter[int]:
     """By a kernel's number, its operations and the numbers that it writes, in a run of each entry
     and in all iterations of loops.
     """
-    work: Counter[int] = Counter()
+    done: Counter[int] = Counter()
 
     def add(steps: Sequence[Step], times: int) -> None:
         for step in steps:
             if isinstance(step, Launch):
                 places = program.kernels[step.kernel].written
                 written = sum(program.buffers[step.buffers[place]].bytes // 4 for place in places)
-                work[step.kernel] += times * (step.flops + written)
+                done[step.kernel] += times * (step.flops + written)
             elif isinstance(step, Loop):
                 add(step.body, times * step.bound)
 
     for entry in program.entries:
         add(entry.steps, 1)
-    return work
+    return done
 
 
 def _divide(kernels: Sequence[Kernel], parts: int) -> list[list[Kernel]]:

@@ -19,10 +19,11 @@ from tinyedge.targets.cpu.compiler import Compiler, Library, Unit, build, cache_
 
 # Files of the C runtime, by path: this room imports nothing of export.
 FOLDER = Path(__file__).resolve().parents[2] / "export" / "package" / "c"
-FILES = ("tinyedge_cpu_tasks.c", "tinyedge_cpu_threads.c", "tinyedge_cpu_features.c")
+FILES = ("tinyedge_cpu_threads.c", "tinyedge_cpu_tasks.c", "tinyedge_cpu_features.c")
 
-# Without pthread there is one thread.
-FLAGS = ("-O2", "-DTINYEDGE_NO_THREADS") if os.name == "nt" else ("-O2", "-pthread")
+# Without pthread there is one thread. What takes time are the kernels, so more optimization would
+# only make the first run wait longer.
+FLAGS = ("-O1", "-DTINYEDGE_NO_THREADS") if os.name == "nt" else ("-O1", "-pthread")
 
 
 class KernelBuffer(ctypes.Structure):
@@ -89,8 +90,9 @@ def functions(compiler: Compiler, *, cached: bool) -> Functions:
 
     Raises DeviceError as `build` does.
     """
-    units = [Unit(_text(name, [])) for name in FILES]
-    return Functions(build(units, compiler, FLAGS, cache_folder() if cached else None))
+    included: list[str] = []
+    unit = Unit("\n".join(_text(name, included) for name in FILES))
+    return Functions(build([unit], compiler, FLAGS, cache_folder() if cached else None))
 
 
 class Recording:
