@@ -64,7 +64,7 @@ def test_a_source_without_its_function_is_our_bug() -> None:
 def test_kernels_of_little_work_are_compiled_without_optimization(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The large ones are optimized; both compute the same."""
+    """The large ones are optimized; both compute the same. Short texts are one, of all kernels."""
     sizes = [8, 8, 16, 8, 300, 8, 24, 8, 320, 8]
     random = np.random.default_rng(0)
     w = [random.standard_normal(pair).astype(np.float32) for pair in pairwise(sizes)]
@@ -81,13 +81,17 @@ def test_kernels_of_little_work_are_compiled_without_optimization(
     units: list[compilers.Unit] = []
     build = compilers.build
     outputs = []
-    for little_work in (0, 1 << 20, 1 << 40):
+    far = 1 << 40
+    for little_work, apart in ((0, 0), (1 << 20, 0), (far, 0), (1 << 20, far), (far, far)):
         with monkeypatch.context() as patch:
             patch.setattr(compilers, "build", lambda u, *rest: units.extend(u) or build(u, *rest))
+            patch.setattr(cpu, "TEXT_APART", apart)
             device = cpu.open(cache=None, little_work=little_work)
             with Replay(program, device) as replay:
                 outputs.append(replay.run({"x": x})["output"])
-    (first, second), (much, little), (third, fourth) = zip(units[::2], units[1::2], strict=True)
+    first, second, much, little, third, fourth, *whole = units
+    assert [unit.flags for unit in whole] == [(), ("-O0",)]
+    assert all(f"void {kernel.name}(" in unit.text for unit in whole for kernel in program.kernels)
     assert first.flags == second.flags == much.flags == ()
     assert little.flags == third.flags == fourth.flags == ("-O0",)
     flops = [step.flops for step in program.entries[0].steps if isinstance(step, Launch)]

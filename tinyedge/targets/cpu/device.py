@@ -37,6 +37,10 @@ ALIGNMENT = 64
 # From this many kernels on, they are compiled as two files at the same time.
 PARALLEL_KERNELS = 8
 
+# So many characters of kernels of little work are worth a file of their own, in which the compiler
+# reads the prelude again.
+TEXT_APART = 1 << 14
+
 GUARD_BYTES = 4096
 GUARD_PATTERN = 0xA5
 
@@ -164,15 +168,15 @@ class CpuDevice:
     def _units(self, program: Program) -> list[Unit]:
         """The kernels in one or two files: those of little work apart from the others."""
         kernels = program.kernels
-        if len(kernels) < PARALLEL_KERNELS:
-            return [_unit(program, kernels)]
         done = work(program)
         little = [kernel for n, kernel in enumerate(kernels) if done[n] < self._little_work]
         much = [kernel for n, kernel in enumerate(kernels) if done[n] >= self._little_work]
-        if little and much:
+        apart = sum(len(kernel.source) for kernel in little) >= TEXT_APART
+        if little and much and apart:
             return [_unit(program, much), _unit(program, little, ("-O0",))]
-        flags = ("-O0",) if little else ()
-        parts = 2 if (os.cpu_count() or 1) > 1 else 1
+        flags = () if much else ("-O0",)
+        several = len(kernels) >= PARALLEL_KERNELS and (apart or not little)
+        parts = 2 if several and (os.cpu_count() or 1) > 1 else 1
         return [_unit(program, group, flags) for group in _divide(kernels, parts)]
 
     def bind(self, kernel: _Kernel, ranges: Sequence[Range], symbols: Range | None) -> _Bound:
