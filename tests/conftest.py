@@ -147,7 +147,7 @@ def cpu_device(kernel_cache: Path) -> Iterator[Device]:
 def webgpu_device() -> Iterator[Device]:
     from tinyedge.targets.webgpu.device import open
 
-    device = open()
+    device = open(requirements={})  # the limits that every device has
     yield device
     device.close()
 

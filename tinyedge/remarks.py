@@ -22,6 +22,8 @@ def remarks(source: Graphs, target: Target, largest: int, caps: Caps) -> Iterato
     yield from _beyond_bits(source, target, caps)
     if largest > caps.binding_bytes:
         yield _beyond(source, target, largest, caps)
+    if target.runtime == "web":
+        yield from _read_together(source, target, caps)
 
 
 def _roots(graph: Graph) -> list[UOp]:
@@ -75,6 +77,21 @@ def _beyond(source: Graphs, target: Target, largest: int, caps: Caps) -> str:
         f"{what} takes {largest} bytes; not every {target.name} device binds more than "
         f"{caps.binding_bytes}, and those that do not will refuse the bundle"
     )
+
+
+def _read_together(source: Graphs, target: Target, caps: Caps) -> Iterator[str]:
+    """Entries whose outputs a page cannot read by way of one buffer on every device."""
+    for name, graph in source.entries.items():
+        bytes = sum(
+            maximum(product(port.shape)) * caps.stored_type(caps.computed_type(port.dtype)).itemsize
+            for port in graph.outputs
+        )
+        if len(graph.outputs) > 1 and bytes > caps.buffer_bytes:
+            yield (
+                f"{_shown([port.name for port in graph.outputs])}: outputs of {name!r} that take "
+                f"{bytes} bytes together; not every {target.name} device has buffers of more than "
+                f"{caps.buffer_bytes}, and those that do not will refuse the bundle"
+            )
 
 
 def _shown(names: Collection[str]) -> str:

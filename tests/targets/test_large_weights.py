@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,8 @@ from tinyedge.core.program.device import Device
 from tinyedge.core.program.replay import Replay
 from tinyedge.core.tensor.graph import Graph, Graphs, Port
 from tinyedge.core.tensor.tensor import Tensor
+from tinyedge.export.bundle.reading import read
+from tinyedge.export.bundle.writing import write
 from tinyedge.remarks import remarks
 
 RNG = np.random.default_rng(21)
@@ -92,6 +95,24 @@ def test_what_every_device_binds(more: int, webgpu_device: Device) -> None:
     with Replay(program, webgpu_device) as replay:
         y = replay.run({"places": np.array([rows - 1, 0, rows - 2], np.int32)})["y"]
     np.testing.assert_array_equal(y, np.outer([1, 0, 0], np.arange(COLUMNS)))
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_outputs_that_are_read_together(more: int, tmp_path: Path) -> None:
+    """A page reads all of them by way of one buffer: the bundle asks for it, the export says so."""
+    x = Tensor.input("x", (LIMIT // 4,), dt.float32)
+    results = {"one": -x, "two": x.exp()} | ({"three": x.sum()} if more else {})
+    outputs = tuple(Port(name, y.dtype, y.shape, y.node) for name, y in results.items())
+    graphs = Graphs({"main": Graph((Port("x", dt.float32, x.shape),), outputs)})
+    compiled = compile_graph(graphs, find_target("webgpu"))
+    assert compiled.program is not None
+    write(compiled.program, tmp_path)
+    needed = read(tmp_path).program.requirements
+    assert needed["binding_bytes"] == LIMIT
+    assert needed["buffer_bytes"] == 2 * LIMIT + 4 * more
+    notes = list(remarks(graphs, find_target("webgpu"), LIMIT, compiled.caps))
+    assert len(notes) == more
+    assert all("'one', 'two', 'three': outputs of 'main' that take" in note for note in notes)
 
 
 def test_a_weight_of_too_many_parts_is_named() -> None:

@@ -11,6 +11,7 @@ import pytest
 from tests.agreement import Inputs, compiled, find_target
 from tests.targets import programs
 from tinyedge.core.errors import DeviceError, InternalError
+from tinyedge.core.program.device import Range
 from tinyedge.core.program.program import Launch
 from tinyedge.core.program.replay import Replay
 from tinyedge.targets.webgpu import device as webgpu
@@ -53,6 +54,10 @@ def test_limits_are_the_defaults_unless_required(webgpu_device: webgpu.WebgpuDev
     device = webgpu.open(requirements={"bindings": 9, "peak": 5})
     assert device._device.limits["max-storage-buffers-per-shader-stage"] == 9
     device.close()
+    device = webgpu.open()  # for programs to come
+    for _, limit, least in webgpu.LIMITS:
+        assert device._device.limits[limit] == device._device.adapter.limits[limit] >= least
+    device.close()
     with pytest.raises(DeviceError, match="the program needs 100000") as caught:
         webgpu.open(requirements={"bindings": 100000})
     assert caught.value.id == "device.limits"
@@ -72,6 +77,26 @@ def test_a_buffer_above_the_limit(webgpu_device: webgpu.WebgpuDevice) -> None:
     with pytest.raises(DeviceError, match="above its limit") as caught:
         webgpu_device.alloc(2**29)
     assert caught.value.id == "device.memory"
+
+
+def test_a_tensor_that_is_too_large_to_bind(webgpu_device: webgpu.WebgpuDevice) -> None:
+    (kernel, *_) = webgpu_device.compile(programs.addition("webgpu"))
+    with pytest.raises(DeviceError, match="134217744 bytes bound") as caught:
+        webgpu_device.bind(kernel, [Range(None, 0, 2**27 + 16)] * 3, None)
+    assert caught.value.id == "device.limits"
+
+
+def test_more_results_than_a_buffer_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = webgpu.open()
+    monkeypatch.setattr(device, "_most", 8192)
+    values = [np.full(n, n % 251, np.uint8) for n in (4096, 3840, 4, 8192, 8)]
+    ranges = [Range(device.alloc(each.nbytes), 0, each.nbytes) for each in values]
+    for place, value in zip(ranges, values, strict=True):
+        device.upload(place, value)
+    for value, found in zip(values, device.read(ranges), strict=True):
+        np.testing.assert_array_equal(found, value)
+    assert device._staging.size == 8192
+    device.close()
 
 
 def test_too_many_workgroups(webgpu_device: webgpu.WebgpuDevice) -> None:

@@ -400,6 +400,11 @@ def requirements(manifest: Record) -> dict[str, int]:
         least[f"image_{limit}"] = max((image[limit] for image in images), default=0)
     for record in (*manifest["arenas"], *manifest["weights"]):
         least["buffer_bytes"] = max(least["buffer_bytes"], record["bytes"])
+    if manifest["target"] == "webgpu":  # a page reads all outputs of an entry by way of one buffer
+        outputs = manifest["outputs"]
+        for entry in manifest["entries"]:
+            bytes = sum(buffers[outputs[number]["buffer"]]["bytes"] for number in entry["outputs"])
+            least["buffer_bytes"] = max(least["buffer_bytes"], bytes)
     for kernel in kernels:
         x, y, z = kernel["workgroup"]
         least["invocations"] = max(least["invocations"], x * y * z)

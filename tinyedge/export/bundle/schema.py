@@ -379,7 +379,7 @@ REQUIREMENTS = Record(
     (
         Field("bindings", INT, "most storage bindings in a launch", "TE_BINDINGS"),
         Field("binding_bytes", INT, "largest bound buffer", "TE_BINDING_BYTES"),
-        Field("buffer_bytes", INT, "largest arena or weight", "TE_BUFFER_BYTES"),
+        Field("buffer_bytes", INT, "largest buffer that is allocated", "TE_BUFFER_BYTES"),
         Field("image_height", IMAGE_LIMIT, "most pixels", "TE_IMAGE_HEIGHT", feature="images"),
         Field("image_width", IMAGE_LIMIT, "most pixels", "TE_IMAGE_WIDTH", feature="images"),
         Field("invocations", INT, "most threads in a workgroup", "TE_INVOCATIONS"),

@@ -2,7 +2,8 @@
 
 A kernel's buffers are storage bindings 0, 1, ... of group 0; after them, if it takes the symbols, a
 uniform of one int32 per symbol. The device is opened with WebGPU's default limits, as a browser
-would, raised only where the program requires it.
+would, raised only where the program requires it; for programs that are not known yet, with all that
+the adapter has.
 """
 
 from __future__ import annotations
@@ -92,18 +93,20 @@ class WebgpuDevice:
         self._timed = "timestamp-query" in device.features
         self._tick = _tick(device)
         self._workgroups = device.limits["max-compute-workgroups-per-dimension"]
+        self._binding = device.limits["max-storage-buffer-binding-size"]
+        self._most = device.limits["max-buffer-size"]
 
     def alloc(self, bytes: int, *, uniform: bool = False) -> Any:
         """A buffer; `uniform` makes it one for the symbols."""
         usage = self._wgpu.BufferUsage
         kind = usage.UNIFORM if uniform else usage.STORAGE
         flags = kind | usage.COPY_SRC | usage.COPY_DST
-        limit = self._device.limits["max-buffer-size"]
-        if bytes > limit:
+        if bytes > self._most:
             raise DeviceError(
                 f"the device {self.name}",
-                f"a buffer of {bytes} bytes is above its limit of {limit}",
+                f"a buffer of {bytes} bytes is above its limit of {self._most}",
                 id="device.memory",
+                next="compute it in parts, or on another device",
             )
         with self._errors(f"a buffer of {bytes} bytes"):
             return self._device.create_buffer(label="arena", size=bytes, usage=flags)
@@ -161,7 +164,16 @@ class WebgpuDevice:
         return self._layouts[key]
 
     def bind(self, kernel: _Kernel, ranges: Sequence[Range], symbols: Range | None) -> _Bound:
-        """A bind group, made once per launch."""
+        """A bind group, made once per launch. Raises DeviceError for a range beyond the limit."""
+        largest = max(place.bytes for place in ranges)
+        if largest > self._binding:
+            raise DeviceError(
+                f"kernel {kernel.name!r}",
+                f"it needs a tensor of {largest} bytes bound; {self.name} binds up to "
+                f"{self._binding}",
+                id="device.limits",
+                next="compute that tensor in parts along an axis, or on another device",
+            )
         places = [*ranges, symbols] if symbols is not None else list(ranges)
         entries = [
             {
@@ -291,21 +303,34 @@ class WebgpuDevice:
             staging.unmap()
 
     def read(self, ranges: Sequence[Range]) -> list[Bytes]:
-        """All ranges through one staging buffer that is kept: one submit, one wait."""
+        """All ranges through one staging buffer that is kept: one submit, one wait, but for more
+        bytes than a buffer holds.
+        """
+        found: list[Bytes] = []
+        first = room = 0
+        for number, place in enumerate(ranges):
+            if room + place.bytes > self._most:
+                found += self._read(ranges[first:number])
+                first, room = number, 0
+            room += -(-place.bytes // 256) * 256
+        return found + self._read(ranges[first:])
+
+    def _read(self, ranges: Sequence[Range]) -> list[Bytes]:
         offsets = []
-        total = 0
+        total = end = 0
         for place in ranges:
             offsets.append(total)
-            total += -(-place.bytes // 256) * 256
+            end = total + place.bytes
+            total = -(-end // 256) * 256
         with self._errors("a read"):
-            staging = self._staging_of(total)
+            staging = self._staging_of(end)
             encoder = self._device.create_command_encoder()
             for place, offset in zip(ranges, offsets, strict=True):
                 encoder.copy_buffer_to_buffer(
                     place.memory, place.offset, staging, offset, place.bytes
                 )
             self._device.queue.submit([encoder.finish()])
-            staging.map_sync(self._wgpu.MapMode.READ, 0, total)
+            staging.map_sync(self._wgpu.MapMode.READ, 0, end)
             try:
                 return [
                     np.frombuffer(staging.read_mapped(offset, place.bytes), np.uint8)
@@ -321,7 +346,7 @@ class WebgpuDevice:
             usage = self._wgpu.BufferUsage
             self._staging = self._device.create_buffer(
                 label="staging",
-                size=1 << max(12, (bytes - 1).bit_length()),
+                size=max(bytes, min(self._most // 4 * 4, 1 << max(12, (bytes - 1).bit_length()))),
                 usage=usage.MAP_READ | usage.COPY_DST,
             )
         return self._staging
@@ -364,27 +389,30 @@ def open(
 
     device: an index into `devices()`, or a part of a name; default: the most capable one.
     requirements: a program's; limits above WebGPU's defaults are asked for only as it needs them.
+    Without, of programs to come, the adapter's own limits are.
     features: WebGPU features to ask for, such as "shader-f16".
     Raises DeviceError if wgpu is not installed, there is no adapter, or it is too small.
     """
     wgpu = _import()
     with opening("webgpu"):
-        return _open(wgpu, _usable(_adapters(wgpu)), device, requirements or {}, features)
+        return _open(wgpu, _usable(_adapters(wgpu)), device, requirements, features)
 
 
 def _open(
     wgpu: Any,
     adapters: Sequence[Any],
     device: int | str | None,
-    requirements: Mapping[str, Any],
+    requirements: Mapping[str, Any] | None,
     features: Sequence[str],
 ) -> WebgpuDevice:
     driver = "install a Vulkan driver (a software one: apt-get install mesa-vulkan-drivers)"
     adapter = adapters[choose("webgpu", [a.summary for a in adapters], device, driver)]
     limits = {}
     for requirement, limit, default in LIMITS:
-        needed = max(default, int(requirements.get(requirement, 0)))
         available = adapter.limits[limit]
+        needed = max(default, int((requirements or {}).get(requirement, 0)))
+        if requirements is None:
+            needed = max(needed, available)
         if needed > available:
             raise DeviceError(
                 f"the adapter {adapter.summary}",
