@@ -36,7 +36,9 @@ CASES: dict[str, tuple[Function, tuple[int, ...], int | tuple[int, int]]] = {
     "what is computed": (lambda x: (x * 0.5).exp().sum(-1, keepdims=True), (1, MANY), 2),
     "softmax": (lambda x: x.softmax(-1), (MANY,), (4, 3)),
     "softmax of rows": (lambda x: x.softmax(-1), (5, 40_000), (4, 3)),
-    "the place": (lambda x: x.argmax(0), (MANY,), 4),
+    "the logarithm of a softmax": (lambda x: x.log_softmax(0), (40_000, 3), (1, 3)),
+    "the place": (lambda x: x.argmax(0), (MANY,), (4, 3)),
+    "the place of rows": (lambda x: x.argmax(1), (2, MANY), (4, 2)),
     "many results": (lambda x: x.sum(1), (600, 2048), 1),
     "not so many": (lambda x: x.sum(), (8192,), 1),
 }
@@ -76,19 +78,37 @@ def test_special_values(value: float, cpu_device: Device) -> None:
         assert_agreement(actual, reference(outputs, inputs, fp64_reference=True))
 
 
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_special_values_of_a_softmax(value: float, webgpu_device: Device) -> None:
-    """One of them, a block of them, and nothing else."""
-    for part in (slice(5, 6), slice(0, 3000), slice(None)):
-        x = floats(40_000)
-        x[part] = value
-        inputs = Inputs()
-        outputs = {"y": inputs.new(x).softmax(-1)}
-        program = compiled(outputs, inputs, find_target("webgpu")).program
-        assert program is not None and len(program.entries[0].steps) == 3
-        actual = replay(program, webgpu_device, inputs.arrays)
-        with np.errstate(invalid="ignore"):
-            assert_agreement(actual, reference(outputs, inputs, fp64_reference=True))
+# Of a row that is read but once, and in how many launches.
+ROWS: dict[str, tuple[Function, int]] = {
+    "softmax": (lambda x: x.softmax(-1), 3),
+    "its logarithm": (lambda x: x.log_softmax(-1), 3),
+    "the logarithm of a sum": (lambda x: x.log_sum_exp(-1, keepdims=True), 2),
+    "the first place": (lambda x: x.argmax(-1, keepdims=True), 2),
+    "the last place": (
+        lambda x: x.argmax(-1, last=True),
+        3,
+    ),  # a result without axes has a launch of its own
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_special_values_of_a_row(name: str, webgpu_device: Device) -> None:
+    """One of them, a block of them, and nothing else; and the greatest number several times."""
+    function, launches = ROWS[name]
+    given = floats(40_000)
+    inputs = Inputs()
+    outputs = {"y": function(inputs.new(given))}
+    program = compiled(outputs, inputs, find_target("webgpu")).program
+    assert program is not None and len(program.entries[0].steps) == launches
+    (port,) = inputs.arrays
+    for value in (np.nan, np.inf, -np.inf, 7.0):
+        for part in (slice(5, 6), slice(0, 3000), slice(None), slice(2500, None, 9000)):
+            x = given - 200
+            x[part] = value
+            inputs.arrays[port] = x
+            actual = replay(program, webgpu_device, inputs.arrays)
+            with np.errstate(invalid="ignore"):
+                assert_agreement(actual, reference(outputs, inputs, fp64_reference=True))
 
 
 def test_integers_stay_exact(cpu_device: Device) -> None:

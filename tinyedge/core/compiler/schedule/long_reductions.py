@@ -6,13 +6,7 @@ them are too few to keep a device busy.
     y[i] = sum of x[i, r], r in 0..n  ->  p[i, j] = sum of x[i, m*j + r], r in 0..m    for j in 0..b
                                           y[i] = sum of p[i, j], j in 0..b
 
-A softmax's greatest score and its sum of exponentials are made of the same blocks: each sums its
-own exponentials, less its own greatest score, so that a block is read but once.
-
-    m = max of x[r];  s = sum of exp(x[r] - m)    ->    m[j] = max of x[l*j + r]
-                                                        s[j] = sum of exp(x[l*j + r] - m[j])
-                                                        m = max of m[j]
-                                                        s = sum of s[j] * exp(m[j] - m)
+Those of a row beside its greatest score have blocks of their own: long_scores.py.
 
 The partial results p lie in memory. Elements behind the last whole block are a third reduction. The
 number of blocks depends on the sizes and on the device's facts alone, so that results do not depend
@@ -21,16 +15,14 @@ on how many threads a run has.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from math import isqrt, prod
 
-from tinyedge.core import dtype as dt
-from tinyedge.core.compiler.attention import lowered_scores
 from tinyedge.core.compiler.caps import Caps
+from tinyedge.core.compiler.schedule.long_scores import of_scores
 from tinyedge.core.ir import args, ops
 from tinyedge.core.ir.rewrite import bottom_up
 from tinyedge.core.ir.shapes import maximum, product
-from tinyedge.core.ir.uop import Size, UOp, elementwise, toposort
+from tinyedge.core.ir.uop import Size, UOp, consumers, elementwise, toposort
 from tinyedge.core.tensor.base import fixed
 from tinyedge.core.tensor.tensor import Tensor
 
@@ -44,7 +36,6 @@ WHOLE = 64  # of whose multiples a block's length is: vectors, unrolled
 LINE = 8  # threads that share a block of neighbors: their vectors are a line of a cache
 WHOLE_LINES = 32  # of whose multiples its length is
 VECTORS_EACH = 16  # that a thread of them reads at least
-ROW = 1024  # elements of a block of a softmax, which few threads have in registers
 BUSY = 4  # times the threads that keep memory busy
 
 
@@ -55,19 +46,21 @@ def split_long_reductions(
     none. Reductions over open sizes stay as they are, and products of which the parts would be kept
     as fp16, which is too coarse for parts that cancel.
     """
-    reductions = [n for n in toposort(roots) if n.op is ops.REDUCE]
+    nodes = toposort(roots)
+    users = consumers(nodes)
+    reductions = [n for n in nodes if n.op is ops.REDUCE]
     if fp16_storage:
         reductions = [n for n in reductions if not _is_product(n)]
     found = {n: blocks for n in reductions if (blocks := _blocks(n, caps)) > 1}
     kept = () if fp16_storage else found  # as fp16 a block's greatest is not what its sum took
-    softmax = dict(pair for node in kept for pair in _of_softmax(node, caps))
+    scores = dict(pair for node in kept for pair in of_scores(node, users.get(node, []), caps))
     divided = {n: parts for n in reductions if (parts := _parts_of_product(n, caps))[1] > 1}
     if not found and not divided:
         return {}
 
     def change(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
-        if node in softmax:
-            return _of_blocks(node.replace(src), softmax[node])
+        if node in scores:
+            return scores[node](node.replace(src))
         if node in divided:
             return _in_parts(node.replace(src), *divided[node])
         return _in_two(node.replace(src), found[node], caps) if node in found else None
@@ -87,45 +80,6 @@ def _blocks(node: UOp, caps: Caps) -> int:
     results = max(1, maximum(product(node.shape)))
     together = _together(node, caps)
     return _beside(max(_runs(node)), together, caps) // -(-results // together)
-
-
-def _of_softmax(node: UOp, caps: Caps) -> Iterator[tuple[UOp, int]]:
-    """A sum of a softmax's exponentials and the maximum below it, each with the length of blocks:
-    one that leaves nothing over.
-    """
-    if caps.threads == 1 or node.arg.op is not ops.ADD or len(node.arg.axes) != 1:
-        return
-    (axis,) = node.arg.axes
-    scores = lowered_scores(node.src[0], axis)
-    if scores is None or node.dtype is not dt.float32:
-        return
-    count = fixed(scores.shape[axis])
-    wanted = ROW if caps.shared else isqrt(count)
-    lengths = range(wanted // 2, 2 * wanted)
-    whole = [n for n in lengths if n % caps.vector == 0 and count % n == 0]
-    if whole:
-        length = min(whole, key=lambda n: abs(n - wanted))
-        yield node, length
-        yield UOp(ops.REDUCE, node.dtype, (scores,), args.Reduce(ops.MAX, (axis,))), length
-
-
-def _of_blocks(node: UOp, length: int) -> UOp:
-    """The greatest of scores, or the sum of their exponentials less that, from blocks of them."""
-    (axis,) = node.arg.axes
-    of_sum = node.arg.op is ops.ADD
-    scores = Tensor(node.src[0].src[0].src[0] if of_sum else node.src[0])
-    rows, columns = product(scores.shape[:axis]), product(scores.shape[axis + 1 :])
-    parts = scores.reshape((rows, fixed(scores.shape[axis]) // length, length, columns))
-    tops = parts.max(2).in_memory()
-    # with the shape that the row's scale has, so that one kernel makes both
-    kept = tuple(1 if place == axis else size for place, size in enumerate(scores.shape))
-    greatest = tops.max(1).reshape(kept).in_memory().reshape((rows, columns))
-    if not of_sum:
-        return greatest.reshape(node.shape).node
-    # a block of -inf alone adds nothing
-    lowered = tops.eq(float("-inf")).where(0.0, tops).unsqueeze(2)
-    sums = (parts - lowered).exp().sum(2).in_memory()
-    return (sums * (tops - greatest.unsqueeze(1)).exp()).sum(1).reshape(node.shape).node
 
 
 def _is_product(node: UOp) -> bool:

@@ -13,7 +13,7 @@ Joined are kernels without reductions; those with one reduction each over the sa
 become one loop; and products with the same rows and columns, each with a loop of its own. Of these
 a thread does both, so on a device that one of them does not keep busy, the other must be short.
 So is a reduction of rows to one whose result it reads for each row: the sum of exp(x - max) to the
-maximum. It may read more than that, too.
+maximum. It may read more than that, too, and be of another type.
 
 Where a thread is alone with a row that its array holds, what is stored of the row and what is
 stored of its elements are made together, if each is to lie in memory and is made of the others:
@@ -26,8 +26,9 @@ stored of its elements are made together, if each is to lie in memory and is mad
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from tinyedge.core.compiler.caps import Caps
 from tinyedge.core.compiler.schedule.forming import Draft, Former
@@ -103,7 +104,7 @@ def _joined(steps: Sequence[Step], alone: set[Draft], former: Former) -> list[St
     ]
     found = {n: _Kernel(d) for n, s in enumerate(left) if (d := _single(s, alone)) is not None}
     for number in list(found):
-        for other in range(number + 1, number + FAR):
+        for other in _near(left, number):
             if number not in found or other not in found:
                 continue
             kernel = found[number]
@@ -117,6 +118,12 @@ def _joined(steps: Sequence[Step], alone: set[Draft], former: Former) -> list[St
                 del found[other]
                 found[number] = _Kernel(draft)
     return [step for step in left if step is not None]
+
+
+def _near(left: Sequence[Step | None], number: int) -> Iterator[int]:
+    """The numbers of the steps right behind one that are still there."""
+    later = (other for other in range(number + 1, len(left)) if left[other] is not None)
+    return islice(later, FAR - 1)
 
 
 def _single(step: Step | None, alone: set[Draft]) -> Draft | None:
@@ -148,16 +155,18 @@ def _fit(a: _Kernel, b: _Kernel, caps: Caps) -> bool:
     it is formed.
     """
     one, two = a.draft.parts[0], b.draft.parts[0]
-    lie = {(output.layout, output.dtype) for d in (a.draft, b.draft) for output in d.outputs}
+    outputs = [o for d in (a.draft, b.draft) for o in d.outputs]
+    alike = len({(o.layout, o.dtype) for o in outputs}) == 1
+    beside = len({(o.layout, o.dtype.itemsize) for o in outputs}) == 1
     bound = {*a.draft.storages, *b.draft.storages}
     return (
         one.shape == two.shape
         and bool(b.read)
-        and len(lie) == 1
+        and beside
         and len(a.draft.parts) < MOST_OUTPUTS
         and len(bound) < caps.bindings
         and len(a.nodes) + len(b.nodes) <= LARGE_KERNEL
-        and (_goes_on(a, b) or _are_alike(a, b, caps))
+        and (_goes_on(a, b) or (alike and _are_alike(a, b, caps)))
     )
 
 
@@ -217,11 +226,12 @@ def _goes_on(a: _Kernel, b: _Kernel) -> bool:
     that the row's own result alone.
     """
     made = frozenset(a.draft.outputs)
-    if len(a.reductions) != 1 or len(b.reductions) != 1 or not b.read & made:
+    if len(a.reductions) != len(a.draft.parts) or len(b.reductions) != 1 or not b.read & made:
         return False
     if any(d.contraction and d.contraction["columns"] for d in (a.draft, b.draft)):
         return False
-    return _sizes(a.reductions[0]) == _sizes(b.reductions[0]) and _reads_in_place(b, made)
+    alike = all(_sizes(each) == _sizes(b.reductions[0]) for each in a.reductions)
+    return alike and _reads_in_place(b, made)
 
 
 def _reads_in_place(kernel: _Kernel, made: frozenset[TensorBuffer]) -> bool:
