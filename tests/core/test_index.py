@@ -25,6 +25,7 @@ from tinyedge.core.ir.polynomial import bounds, build, divisor, proves_nonnegati
 from tinyedge.core.ir.reference import size_value
 from tinyedge.core.ir.rewrite import substitute
 from tinyedge.core.ir.rules import index as ix
+from tinyedge.core.ir.rules import spans
 from tinyedge.core.ir.rules.algebra import SIMPLIFY
 from tinyedge.core.ir.shapes import symbol
 from tinyedge.core.ir.uop import Size, UOp, as_node, const, toposort
@@ -181,6 +182,8 @@ def value_of(node: UOp, point: Point) -> int | bool:
             values[n] = a[0] == a[1]
         elif n.op is ops.AND:
             values[n] = bool(a[0] and a[1])
+        elif n.op is ops.NOT:
+            values[n] = not a[0]
         elif n.op is ops.NEG:
             values[n] = -a[0]
         else:
@@ -363,6 +366,35 @@ def test_an_index_is_not_divided_by_nothing() -> None:
             loop(0, 4) // n
         with pytest.raises(ValueError, match="division of an index"):
             loop(0, 4) % n
+
+
+def test_conditions_that_leave_an_index_one_span() -> None:
+    """Where a condition chooses between two others, one conjunction may say what holds."""
+    generator = random.Random(3)
+    r, other = loop(0, 20), ix.lt(loop(1, 7), 4)
+    index = as_node(loop(1, 7) - r * 2)
+
+    def drawn() -> UOp:
+        bound, step = generator.randint(-4, 24), generator.choice((r, r, r, as_node(r * -1), index))
+        found = generator.choice((ix.lt(step, bound), ix.le(bound, step)))
+        if generator.random() < 0.4:
+            found = ix.and_(found, generator.choice((ix.lt(r, 15), ix.le(4, r), other)))
+        denied = generator.random() < 0.3
+        return SIMPLIFY.apply(UOp(ops.NOT, dt.bool_, (found,))) if denied else found
+
+    known = 0
+    for _ in range(1000):
+        common = generator.choice((ix.TRUE, other, ix.lt(index, 2)))
+        condition, yes, no = drawn(), ix.and_(drawn(), common), ix.and_(drawn(), common)
+        if ops.CONST in (condition.op, yes.op, no.op):
+            continue
+        held = spans.either(condition, yes, no)
+        known += held is not None
+        for a, b in itertools.product(range(20), range(7)) if held is not None else ():
+            point = {r: a, loop(1, 7): b}
+            chosen = yes if value_of(condition, point) else no
+            assert value_of(held, point) == value_of(chosen, point), (condition, yes, no)
+    assert known > 100
 
 
 def test_only_index_nodes_have_operators() -> None:

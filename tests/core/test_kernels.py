@@ -53,6 +53,19 @@ def _siblings(x: Tensor) -> Tensor:
     return total * total.max((2, 3), keepdims=True) + total.sum((2, 3), keepdims=True)
 
 
+def _frames(x: Tensor) -> Tensor:
+    """Parts of one tensor, each a step further, beside each other."""
+    steps = x.reshape((210,))[:192].in_memory().pad(((16, 16),)).reshape((28, 8))
+    return Tensor.concat([steps[n : n + 25] for n in range(4)], 1)
+
+
+def _turned(x: Tensor) -> Tensor:
+    """Products of which the rows are stored along columns, and not all of them."""
+    product = x.reshape((210,))[:192].reshape((3, 8, 8)).permute((0, 2, 1)) @ _weight(8, 8)
+    some = product.permute((0, 2, 1)).reshape((3, 64))[:, :17].abs().in_memory()
+    return some @ _weight(17, 8)
+
+
 FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "siblings": _siblings,
     "convolutions": _convolutions,
@@ -61,6 +74,8 @@ FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "concat": lambda x: Tensor.concat([x.exp(), x[:, :1], x.flip(2)], 1).window(2, 2).sum(-1),
     "product": lambda x: x.reshape((3, -1)) @ _weight(70, 9),
     "means": lambda x: x.mean(),
+    "frames": _frames,
+    "turned": _turned,
 }
 SHAPE = (1, 3, 7, 10)
 
@@ -74,6 +89,20 @@ def _compile(function: Callable[[Tensor], Tensor], target: str) -> tuple[Compila
             graph, _with_images(find_target("webgpu")), Options(), stop_after="lower"
         ), y
     return compile_graph(graph, find_target(target), Options()), y
+
+
+@pytest.mark.parametrize(("name", "number"), [("frames", 1), ("turned", 0)])
+def test_what_lies_together_is_loaded_together(name: str, number: int) -> None:
+    """Of parts of a tensor no condition is left but that of its padding, which is the same in all
+    lanes of a vector. Beyond the last result what a buffer has there is read in whole vectors.
+    """
+    kernel = [*_compile(FUNCTIONS[name], "cpu")[0].kernels.values()][number]
+    assert kernel.text is not None
+    nodes = toposort(kernel.text.linear.statements)
+    loads = [n for n in nodes if n.op is ops.LOAD and not n.src[0].arg.weight]
+    lanes = [load.dtype.lanes for load in loads]
+    assert lanes and set(lanes) == {8}, kernel.source
+    assert name == "turned" or (len(loads) == 1 and not any(n.op is ops.WHERE for n in nodes))
 
 
 def _with_images(target: Target) -> Target:

@@ -372,11 +372,13 @@ def test_filters_are_in_vectors_where_ranges_share_an_axis(name: str, cpu_device
     assert_agreement(run(outputs, inputs, "cpu", cpu_device), reference(outputs, inputs))
 
 
-@pytest.mark.parametrize(("rows", "columns"), [(20, 50), (1, 257)])
+@pytest.mark.parametrize(("rows", "columns"), [(20, 50), (1, 257), (20, 1000)])
 def test_uneven_columns_are_in_panels_that_overlap(
     rows: int, columns: int, cpu_device: Device
 ) -> None:
-    """The last panel ends where the columns do: each sum is a vector, none is left over."""
+    """The last panel ends where the columns do: each sum is a vector, none is left over. So are 125
+    vectors, of which tiles of 5 would wait for the filter.
+    """
     weights = RNG.normal(size=(33, columns)).astype(np.float32)
     inputs = Inputs()
     x = inputs.new(RNG.normal(size=(rows, 33)).astype(np.float32))

@@ -64,6 +64,10 @@ def _assert_near(found: Any, wanted: Any) -> None:
     np.testing.assert_array_equal(np.signbit(found[zero]), np.signbit(rounded[zero]))
 
 
+def _falls(x: Tensor) -> Tensor:
+    return (-x.abs()).exp()
+
+
 def _decay(x: Tensor) -> Tensor:
     return Tensor(decay((-x.abs()).node))
 
@@ -75,6 +79,7 @@ def _decayed(x: Any) -> Any:
 
 FUNCTIONS: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Any], Any]]] = {
     "exp": (Tensor.exp, np.exp),
+    "falls": (_falls, lambda x: np.exp(-abs(x))),
     "decay": (_decay, _decayed),
     "log": (Tensor.log, np.log),
     "tanh": (Tensor.tanh, np.tanh),
@@ -92,7 +97,7 @@ def test_functions_of_one_number(name: str, cpu_device: Device) -> None:
         _assert_near(_ran(make, cpu_device, x), exact(x.astype(np.float64)))
 
 
-@pytest.mark.parametrize("name", ["exp", "decay", "tanh"])
+@pytest.mark.parametrize("name", ["exp", "falls", "decay", "tanh"])
 def test_functions_by_the_instructions_of_every_processor(name: str, kernel_cache: Path) -> None:
     """What fused products and scaling by a power of two become where there are none."""
     make, exact = FUNCTIONS[name]

@@ -414,6 +414,12 @@ TE_SCALE(f32x16, i32x16, u32x16)
         y = te_select_##f(x > 88.72283f, te_splat_##f(INFINITY), te_scale_##f(y, t));               \
         return (f)((m)y & ~(x < -104.0f));                                                          \
     }                                                                                               \
+    /* The same for x <= 0: 2^64 times that is a normal number. */                                  \
+    TE_INLINE f te_fall_##f(f x) {                                                                  \
+        f t, y = te_exp_part_##f(x, &t);                                                            \
+        y = y * (f)(((u)t - (0x4b400000u - 191)) << 23) * 0x1p-64f;                                 \
+        return (f)((m)y & ~(x < -104.0f));                                                          \
+    }                                                                                               \
     /* For x <= 0; 0 below the normal numbers. */                                                   \
     TE_INLINE f te_decay_##f(f x) {                                                                 \
         f t, y = te_exp_part_##f(x, &t);                                                            \

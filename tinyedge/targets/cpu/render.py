@@ -9,7 +9,8 @@ from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.render import FUNCTIONS, Printer, known_shift, strip_parens
 from tinyedge.core.compiler.target import LoweredKernel
 from tinyedge.core.dtype import DType
-from tinyedge.core.ir import ops
+from tinyedge.core.ir import float_bounds, ops
+from tinyedge.core.ir.intervals import Interval
 from tinyedge.core.ir.lowered import workgroup_buffers
 from tinyedge.core.ir.polynomial import bounds, divisor
 from tinyedge.core.ir.uop import UOp, as_node
@@ -44,6 +45,10 @@ class CPrinter(Printer):
 
     streamed: frozenset[UOp] = frozenset()  # arguments that are written past the caches
     suffixes: ClassVar = {"int64": "LL", "uint64": "ULL", "uint32": "u"}
+
+    def __init__(self, kernel: LoweredKernel) -> None:
+        super().__init__(kernel)
+        self._bounds: dict[UOp, Interval] = {}
 
     def is_named(self, size: UOp) -> bool:
         return True
@@ -203,8 +208,8 @@ class CPrinter(Printer):
             return f"te_fma_{short(source)}({', '.join(map(strip_parens, operands))})"
         if op in HELPERS:
             inner = ", ".join(strip_parens(o) for o in operands)
-            decays = op is ops.EXP and node.arg and source.lanes > 1
-            return f"te_{'decay' if decays else HELPERS[op]}_{short(source)}({inner})"
+            name = self._exponential(node) if op is ops.EXP else HELPERS[op]
+            return f"te_{name}_{short(source)}({inner})"
         if op in (ops.SHL, ops.SHR) and source.bits >= 32 and known_shift(node):
             return super().operation(node, operands)
         if op in (ops.SHL, ops.SHR):
@@ -217,6 +222,16 @@ class CPrinter(Printer):
         if op is ops.NOT and source.bits < 32:
             return f"(({self.type(source)})(~{operands[0]}))"
         return super().operation(node, operands)
+
+    def _exponential(self, node: UOp) -> str:
+        """The helper for an exponential: of vectors of numbers of at most 0 it takes less."""
+        (power,) = node.src
+        if power.dtype.lanes < 2:
+            return HELPERS[ops.EXP]
+        if node.arg:
+            return "decay"
+        _, most = float_bounds.bounds(power, self._bounds)
+        return "fall" if power.dtype.scalar is dt.float32 and most <= 0 else HELPERS[ops.EXP]
 
     def _wrapping(self, node: UOp, operands: list[str]) -> str:
         """Arithmetic modulo 2^bits: in unsigned integers, because C's signed overflow is

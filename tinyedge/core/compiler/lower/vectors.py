@@ -5,7 +5,7 @@ from __future__ import annotations
 from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.caps import Caps
 from tinyedge.core.ir import access, ops
-from tinyedge.core.ir.polynomial import build, divisor, terms
+from tinyedge.core.ir.polynomial import added, build, divisor, terms
 from tinyedge.core.ir.rewrite import bottom_up, rebuilding
 from tinyedge.core.ir.rules import index as ix
 from tinyedge.core.ir.rules.algebra import simplify
@@ -83,6 +83,24 @@ class Vectorizer:
             return False
         return self.caps.unaligned or divisor(build(rest)) % self.count == 0
 
+    def _in_step(self, condition: UOp) -> bool:
+        """Whether a condition is the same in all lanes: those of whole vectors are, on an index
+        that goes along with the lanes.
+        """
+        if self.lane not in condition.ranges:
+            return True
+        if condition.op in (ops.AND, ops.NOT):
+            return all(map(self._in_step, condition.src))
+        if condition.op is not ops.LT:
+            return False
+        less, more = condition.src
+        rest = dict(terms(as_node(more - less - 1)))  # true where it is not negative
+        step = rest.pop((self.lane,), 0)
+        if abs(step) != 1 or any(self.lane in atom.ranges for m in rest for atom in m):
+            return False
+        first = rest if step > 0 else added(rest, {(): 1})
+        return divisor(build(first)) % self.count == 0
+
     def _value(self, node: UOp, operands: tuple[UOp, ...]) -> UOp:
         if self.lane not in node.ranges:
             return node
@@ -103,8 +121,8 @@ class Vectorizer:
 
     def _load(self, node: UOp) -> UOp:
         guard = access.guard_of(node)
-        if self.lane not in guard.ranges and self._contiguous(node.src[1]):
-            base = self._lane_of(node.src[1], 0)
+        if self._in_step(guard) and self._contiguous(node.src[1]):
+            base, guard = self._lane_of(node.src[1], 0), self._lane_of(guard, 0)
             return access.load(node.src[0], (base,), guard, node.dtype.vector(self.count))
         lanes = tuple(self._lane_of(node, i) for i in range(self.count))
         if all(lane is lanes[0] for lane in lanes):

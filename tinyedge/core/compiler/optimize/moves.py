@@ -326,8 +326,11 @@ class Fill(Move):
             )
         loads = [n for n in toposort((store,)) if n.op is ops.LOAD and target in n.ranges]
         exact = all(
-            is_padded(n.src[0], n.src[1], target, self.multiple)
-            and not any(target in source.ranges for source in n.src[2:])
+            not any(target in source.ranges for source in n.src[2:])
+            and (
+                is_padded(n.src[0], n.src[1], target, self.multiple)
+                or _stays_within(n, {target: filled})
+            )
             for n in loads
         )
         inside = filled if exact else as_node(ix.minimum(filled, size - 1))
@@ -353,6 +356,16 @@ class Fill(Move):
             raise IllegalMove(f"{why} no operand has zeros there")
         if not all(n.src[0].arg.weight and _rounded_axis(n.src[0], target) for n in others):
             raise IllegalMove(f"{why} the other operand ends there")
+
+
+def _stays_within(load: UOp, longer: dict[UOp, UOp]) -> bool:
+    """Whether all that is read over longer ranges lies in the buffer, wherever it is there."""
+    arg = load.src[0].arg
+    if arg.is_image:
+        return False
+    (address,) = SIMPLIFY.rewrite((load.src[1],), longer)
+    low, high = bounds(address)
+    return low >= 0 and high < bounds(arg.layout.count(arg.shape))[0]
 
 
 def _inner_size(param: UOp) -> object:

@@ -31,6 +31,7 @@ MOST_TAPS = 64  # products of a tile's taps that are copies, where somebody wait
 SUMS_IN_FLIGHT = 8  # of which a processor computes steps at once: with fewer it waits for them
 SUMS_SPILLED = 14  # the same, where some of them are stored and loaded at each step
 MOST_ROWS = 14
+GAIN = 0.95  # of the cost, below which columns that are whole vectors have panels that overlap
 MANY_ROWS = 5040  # of which no tile's last one is noticed
 MOST_VECTORS = 8
 
@@ -282,20 +283,26 @@ def panel_vectors(columns: int, caps: Caps, taps: int = 1) -> int:
     return _tile_size(MANY_ROWS, columns, MANY_ROWS * columns, caps, 1, taps)[2]
 
 
-def overlapping_vectors(columns: UOp, taps: int, caps: Caps) -> int:
-    """How many vectors of a filter's columns lie together where these are no whole vectors, so that
-    the last ones overlap those before; 0: they are whole, or fewer than a vector, or their number
-    is open.
+def overlapping_vectors(columns: UOp, taps: int, caps: Caps, rows: int = MANY_ROWS) -> int:
+    """How many vectors of a filter's columns lie together where the last ones overlap those before;
+    0: none do, as the columns are fewer than a vector, their number is open, or a number of vectors
+    that divides theirs costs no more. rows: of the product.
     """
-    if columns.op is not ops.CONST or columns.arg % caps.vector == 0:
+    if columns.op is not ops.CONST:
         return 0
+    whole = columns.arg % caps.vector == 0
+    if whole and rows < MOST_ROWS:
+        return 0  # which read the filter in order, and wait for sums
     costs: dict[int, float] = {}
-    for rows, across in _tiles(caps, 1):
+    for height, across in _tiles(caps, 1):
         width = across * caps.vector
         if width <= columns.arg:
             waste = -(-columns.arg // width) * width / columns.arg
-            cost = tile_cost((rows, across), waste, MANY_ROWS, caps, taps)
+            cost = tile_cost((height, across), waste, MANY_ROWS, caps, taps)
             costs[across] = min(cost, costs.get(across, cost))
+    if whole:
+        even = panel_vectors(columns.arg // caps.vector, caps, taps)
+        costs = {n: cost for n, cost in costs.items() if cost < GAIN * costs[even]} or {0: 0.0}
     return min(costs, key=lambda across: costs[across], default=0)
 
 

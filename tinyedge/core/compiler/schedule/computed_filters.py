@@ -91,10 +91,11 @@ def _panels(sink: UOp, contraction: Contraction, axis: int, caps: Caps) -> Panel
     if not all(_runs_along(store, columns) for store in sink.src):
         return None
     vectors, taps = 0, taps_of(sink)
-    if size % caps.vector == 0:
+    if may_overlap(sink, caps) and not rounded_up(sink, columns):
+        rows = _steps(contraction.rows)
+        vectors = overlapping_vectors(columns.src[0], taps, caps, rows)
+    if not vectors and size % caps.vector == 0:
         vectors = panel_vectors(size // caps.vector, caps, taps)
-    elif may_overlap(sink, caps) and not rounded_up(sink, columns):
-        vectors = overlapping_vectors(columns.src[0], taps, caps)
     return Panels(axis, vectors * caps.vector, columns) if vectors else None
 
 

@@ -291,10 +291,13 @@ class Former:
         """The kernel over its buffers as they lie, with its weights in the order it reads them."""
         sink = _ordered(self._with_storages(sink, storages))
         sink, chosen_storages = self._with_axes(sink, storages)
-        sink, layouts = in_panels(sink, self._weight_layouts(sink), self.options.caps)
+        layouts = self._weight_layouts(sink)
         uneven = overlapping_panels(sink, layouts, self.options.caps)
         if uneven:
             sink = in_overlapping_panels(sink, uneven)
+        even = {slot: layout for slot, layout in layouts.items() if slot not in uneven}
+        sink, layouts_in_panels = in_panels(sink, even, self.options.caps)
+        layouts.update(layouts_in_panels)
         for slot, panels in uneven.items():
             layouts[slot] = panels.layout(layouts[slot].order)
             key = (chosen_storages[slot], panels)

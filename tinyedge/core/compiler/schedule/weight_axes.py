@@ -27,10 +27,11 @@ from tinyedge.core.compiler.schedule.canonical import make_range, replace_ranges
 from tinyedge.core.compiler.schedule.layout import contractions
 from tinyedge.core.ir import access, ops
 from tinyedge.core.ir.buffers import Layout, row_major
-from tinyedge.core.ir.polynomial import terms
+from tinyedge.core.ir.polynomial import divisor, terms
 from tinyedge.core.ir.rewrite import bottom_up
 from tinyedge.core.ir.rules import index as ix
-from tinyedge.core.ir.uop import Shape, UOp, as_node, toposort
+from tinyedge.core.ir.shapes import maximum
+from tinyedge.core.ir.uop import Shape, UOp, as_node, as_size, toposort
 
 Array = np.ndarray[Any, Any]
 
@@ -176,9 +177,10 @@ def overlapping_panels(sink: UOp, layouts: Mapping[int, Layout], caps: Caps) -> 
             axis = layouts[slot].order[-1]
             columns = contraction.filter.src[1 + axis]
             if columns in contraction.columns and not rounded_up(sink, columns):
-                width = overlapping_vectors(columns.src[0], taps_of(sink), caps) * caps.vector
-                if width:
-                    found[slot] = Panels(axis, width, columns)
+                rows = prod(maximum(as_size(r.src[0])) for r in contraction.rows)
+                vectors = overlapping_vectors(columns.src[0], taps_of(sink), caps, rows)
+                if vectors:
+                    found[slot] = Panels(axis, vectors * caps.vector, columns)
     return found if len({panels.columns for panels in found.values()}) == 1 else {}
 
 
@@ -193,10 +195,12 @@ def may_overlap(sink: UOp, caps: Caps) -> bool:
 
 def rounded_up(sink: UOp, columns: UOp) -> bool:
     """Whether a store's tensor is rounded up in memory along these columns."""
-    layouts = [(store, store.src[0].arg.layout) for store in sink.src]
+    args = [(store, store.src[0].arg) for store in sink.src]
     return any(
-        layout.room > 1 and columns in store.src[2 + layout.order[-1]].ranges
-        for store, layout in layouts
+        divisor(arg.shape[arg.layout.order[-1]]) % arg.layout.room
+        and columns in store.src[2 + arg.layout.order[-1]].ranges
+        for store, arg in args
+        if arg.layout.room > 1
     )
 
 

@@ -11,6 +11,7 @@ from tinyedge.core import dtype as dt
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.rewrite import Bindings, Operand, Pattern, Rule, RuleSet, any_, of
 from tinyedge.core.ir.rules import index as ix
+from tinyedge.core.ir.rules import spans
 from tinyedge.core.ir.uop import UOp, const
 
 X, Y, Z, A, B = any_("x"), any_("y"), any_("z"), any_("a"), any_("b")
@@ -78,7 +79,33 @@ def _where(node: UOp) -> UOp:
         load = yes.src[0] if yes.op is ops.CAST else yes
         if load.op is ops.LOAD and load.arg and ix.implies(load.src[-1], condition):
             return yes
+    if yes.op is ops.CAST and no.op is ops.CAST:
+        one, other = yes.src[0], no.src[0]
+    else:
+        one, other = yes, no
+    if one.op is ops.LOAD and other.op is ops.LOAD:
+        joined = _one_load(condition, one, other)
+        if joined is not None:
+            return joined if one is yes else yes.replace((joined,))
     return node
+
+
+def _one_load(condition: UOp, yes: UOp, no: UOp) -> UOp | None:
+    """Loads of one place, where one condition tells which: as of parts that lie beside each other
+    and are put together again.
+    """
+    (place, one), (other, guard) = _place(yes), _place(no)
+    if place != other or yes.dtype is not no.dtype:
+        return None
+    held = spans.either(condition, one, guard)
+    if held is None or held is ix.TRUE:
+        return held and UOp(ops.LOAD, yes.dtype, place, False)
+    return simplify(UOp(ops.LOAD, yes.dtype, (*place, held), True))
+
+
+def _place(load: UOp) -> tuple[tuple[UOp, ...], UOp]:
+    """What it loads from and where, and its condition."""
+    return (load.src[:-1], load.src[-1]) if load.arg else (load.src, ix.TRUE)
 
 
 def _conjunction(bindings: Bindings) -> UOp:
