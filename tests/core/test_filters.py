@@ -64,6 +64,11 @@ def _large(inputs: Inputs) -> Tensor:
     return inputs.new(_floats(500, 600)) @ inputs.new(_floats(600, 128))
 
 
+def _across(inputs: Inputs) -> Tensor:
+    """Both operands: the rows of the data lie beside each other, and the last panels overlap."""
+    return inputs.new(_floats(600, 500)).transpose() @ inputs.new(_floats(600, 128))
+
+
 def _by_itself(inputs: Inputs) -> Tensor:
     """The filter is in panels and the data, which is the same, is not."""
     x = inputs.new(_floats(ROWS, 24))
@@ -97,6 +102,7 @@ def _others(state: Compilation) -> int:
         (_repeated, 1, False),
         (_uneven, 1, False),
         (_large, 1, False),
+        (_across, 2, False),
         (_by_itself, 1, False),
         (_computed, 2, False),
     ],

@@ -1,4 +1,4 @@
-"""A product's filter that is no weight: how it could lie, and the product over a copy of it."""
+"""A product's operand that is no weight: how it could lie, and the product over a copy of it."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ from tinyedge.core.ir.rewrite import substitute
 from tinyedge.core.ir.shapes import maximum, product
 from tinyedge.core.ir.uop import UOp, as_size, toposort
 
+ROWS_TOGETHER = 12  # of a panel of data: tiles of 2, 3, 4, 6 and 12 rows divide it
+
 
 @dataclass(frozen=True)
 class Filter:
@@ -30,6 +32,9 @@ class Filter:
     outermost first, the columns last. rows: how many of the product's rows use each element.
     elements: how many of it are read, products: for how many of a batch. panels: those that the
     product could read, if its results lie along the columns.
+
+    data: it is the product's other operand, of which the rows lie together where a step of the sum
+    is far from the next. What is said of columns and rows is then of rows and columns.
     """
 
     storage: TensorBuffer
@@ -40,6 +45,7 @@ class Filter:
     elements: int
     products: int
     panels: Panels | None
+    data: bool = False
 
     def from_copy(self, sink: UOp, slot: int, copy: TensorBuffer) -> UOp:
         """The kernel that reads this filter from a copy in panels, which is in a new slot."""
@@ -69,11 +75,42 @@ def computed_filter(sink: UOp, storages: Sequence[TensorBuffer], caps: Caps) -> 
         storages[contraction.filter.src[0].arg.slot],
         contraction.filter,
         axis,
-        reading_order(contraction, axis),
+        reading_order(contraction, contraction.filter, axis),
         _steps(contraction.rows),
         _steps(contraction.filter.ranges),
         _steps(r for r in contraction.batch if r in contraction.filter.ranges),
         _panels(sink, contraction, axis, caps),
+    )
+
+
+def turned_data(sink: UOp, storages: Sequence[TensorBuffer], caps: Caps) -> Filter | None:
+    """The data of a matrix product that is no weight, where its rows lie beside each other and the
+    results do not.
+    """
+    found = contractions(sink) if caps.scalar_operands and may_overlap(sink, caps) else []
+    contraction = found[0] if len(found) == 1 else None
+    if contraction is None or contraction.window or not contraction.columns:
+        return None
+    param = contraction.data.src[0].arg
+    if param.weight or contraction.data.arg or not param.layout.order or param.layout.room > 1:
+        return None
+    axis, shape = param.layout.order[-1], param.shape
+    rows = access.indices_of(contraction.data)[axis]
+    whole = rows in contraction.rows and shape[axis] == as_size(rows.src[0])
+    if not whole or not isinstance(shape[axis], int) or shape[axis] <= ROWS_TOGETHER:
+        return None
+    if any(rows in access.indices_of(s)[s.src[0].arg.layout.order[-1]].ranges for s in sink.src):
+        return None
+    return Filter(
+        storages[param.slot],
+        contraction.data,
+        axis,
+        reading_order(contraction, contraction.data, axis),
+        _steps(contraction.columns),
+        _steps(contraction.data.ranges),
+        _steps(r for r in contraction.batch if r in contraction.data.ranges),
+        Panels(axis, ROWS_TOGETHER, rows),
+        data=True,
     )
 
 

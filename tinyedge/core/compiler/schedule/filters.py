@@ -8,6 +8,8 @@ panel. Constants lie in panels from the export on; states and inputs are row-maj
 kernels write. A vector of their columns would be gathered element by element, or is a row's length
 from that of the next step: rows of a power of two share few places in a cache, and each tile of
 rows would wait for them anew. A copy right before the reader takes each element once.
+
+So is data that lies across, x[k, i]: its rows are copied in panels of as many as tiles divide.
 """
 
 from __future__ import annotations
@@ -44,18 +46,18 @@ def filters_in_order(steps: Sequence[Step], former: Former) -> list[Step]:
     times = Counter(draft for step in steps for draft in drafts_of(step))
     for step in steps:
         for draft in dict.fromkeys(drafts_of(step)):
-            read = draft.filter
-            if read is None or read.panels is None or draft.copy is not None:
-                continue
-            if not _lasts(step, read, times[draft]) or not _pays(read, read.panels):
-                continue
-            key = read.storage, read.order, read.panels
-            if key not in copies:
-                copies[key] = _copy(read, read.panels)
-                copying = _copying(read.storage, read.panels, copies[key], draft.nodes)
-                former.add(copying, {})
-                found.append(DraftLaunch(copying))
-            former.read_copy(draft, copies[key])
+            for read in (draft.filter, draft.data):
+                if read is None or read.panels is None or read.load in draft.copies:
+                    continue
+                if not _lasts(step, read, times[draft]) or not _pays(read, read.panels):
+                    continue
+                key = read.storage, read.order, read.panels
+                if key not in copies:
+                    copies[key] = _copy(read, read.panels)
+                    copying = _copying(read.storage, read.panels, copies[key], draft.nodes)
+                    former.add(copying, {})
+                    found.append(DraftLaunch(copying))
+                former.read_copy(draft, read.load, copies[key])
         found.append(step)
         written = set(written_by(step))
         copies = {key: copy for key, copy in copies.items() if key[0] not in written}
@@ -78,7 +80,8 @@ def _pays(read: Filter, panels: Panels) -> bool:
     fixed = all(isinstance(size, int) for size in read.storage.shape)
     if not fixed or read.elements < maximum(product(read.storage.shape)):
         return False
-    if read.storage.layout.order[-1] != read.axis or panels.size % panels.width:
+    apart = read.storage.layout.order[-1] != read.axis or panels.size % panels.width
+    if apart and not read.data:
         return read.rows >= MANY_ROWS
     size = read.elements // read.products * read.storage.dtype.itemsize
     return panels.count > 1 and size > CACHED and size * read.rows >= REUSED

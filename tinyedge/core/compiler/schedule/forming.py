@@ -21,7 +21,7 @@ from tinyedge.core.compiler.schedule.canonical import (
     share_reductions,
     split_ranges,
 )
-from tinyedge.core.compiler.schedule.computed_filters import Filter, computed_filter
+from tinyedge.core.compiler.schedule.computed_filters import Filter, computed_filter, turned_data
 from tinyedge.core.compiler.schedule.dynamic import bound_ranges, read_dynamic_sizes
 from tinyedge.core.compiler.schedule.indexing import Indexer
 from tinyedge.core.compiler.schedule.launches import Refusals, ScheduleOptions
@@ -99,12 +99,14 @@ class Draft:
     nodes: tuple[str, ...]  # the model's names of what it computes
     read: Mapping[UOp, Placement] = field(default_factory=dict)  # where what it reads lies
     held: tuple[Draft, ...] = ()  # kernels that are computed within it, see `schedule/held`
-    copy: TensorBuffer | None = None  # of its product's filter, in panels, see `schedule/filters`
+    # of what its product loads, in panels, see `schedule/filters`
+    copies: dict[UOp, TensorBuffer] = field(default_factory=dict)
     # as it is formed, see `ScheduledLaunch`
     sink: UOp = field(init=False)
     storages: tuple[TensorBuffer, ...] = ()
     contraction: Mapping[str, tuple[int, ...]] | None = None
     filter: Filter | None = None
+    data: Filter | None = None
 
     @property
     def outputs(self) -> list[TensorBuffer]:
@@ -135,9 +137,9 @@ class Former:
         self.drafts.append(draft)
         draft.read = self._form(draft, placed)
 
-    def read_copy(self, draft: Draft, copy: TensorBuffer) -> None:
-        """Form a kernel anew that reads its product's filter from a copy in panels."""
-        draft.copy = copy
+    def read_copy(self, draft: Draft, load: UOp, copy: TensorBuffer) -> None:
+        """Form a kernel anew that reads an operand of its product from a copy in panels."""
+        draft.copies[load] = copy
         draft.read = self._form(draft, draft.read)
 
     def joined(self, one: Draft, two: Draft) -> Draft:
@@ -248,10 +250,13 @@ class Former:
                 self._decide(part, store, indexer.storages)
         sink, storages = self._with_weights(sink, indexer.storages)
         draft.filter = computed_filter(sink, storages, self.options.caps)
-        if draft.copy is not None:
-            assert draft.filter is not None
-            sink = draft.filter.from_copy(sink, len(storages), draft.copy)
-            sink, storages = _without_unused(sink, [*storages, draft.copy])
+        draft.data = turned_data(sink, storages, self.options.caps)
+        operands = {each.load: each for each in (draft.filter, draft.data) if each is not None}
+        for load, copy in draft.copies.items():
+            sink = operands[load].from_copy(sink, len(storages), copy)
+            storages = [*storages, copy]
+        if draft.copies:
+            sink, storages = _without_unused(sink, storages)
         sink, found = _formed(sink)
         sink = unpack(sink, storages)
         if self.counts:

@@ -266,17 +266,17 @@ def column_axis(contraction: Contraction) -> int | None:
     return None
 
 
-def reading_order(contraction: Contraction, inner: int) -> tuple[int, ...]:
-    """The axes of a contraction's filter as its loops go through them, but for one axis, which is
+def reading_order(contraction: Contraction, load: UOp, inner: int) -> tuple[int, ...]:
+    """The axes of a contraction's operand as its loops go through them, but for one axis, which is
     innermost.
     """
     loops = contraction.reduction.src[1:]
 
     def depth(axis: int) -> tuple[bool, int, int]:
-        own = access.indices_of(contraction.filter)[axis].ranges
+        own = access.indices_of(load)[axis].ranges
         return axis == inner, max((n for n, r in enumerate(loops) if r in own), default=-1), axis
 
-    return tuple(sorted(range(len(contraction.filter.src[0].arg.shape)), key=depth))
+    return tuple(sorted(range(len(load.src[0].arg.shape)), key=depth))
 
 
 def _axis_of(indices: tuple[UOp, ...], r: UOp | None) -> int | None:
