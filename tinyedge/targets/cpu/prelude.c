@@ -360,12 +360,17 @@ TE_FMA(f32x16, 16)
     TE_INLINE f te_scale_##f(f x, f t) {                                                            \
         const m k = (m)((u)t - 0x4b400000u), half = k >> 1;                                         \
         return x * (f)((u)(half + 127) << 23) * (f)((u)(k - half + 127) << 23);                     \
+    }                                                                                               \
+    /* The same for k of at most 0: 2^64 times that is a normal number. */                          \
+    TE_INLINE f te_lower_##f(f x, f t) {                                                            \
+        return x * (f)(((u)t - (0x4b400000u - 191)) << 23) * 0x1p-64f;                              \
     }
 #define TE_SCALE_BY(f, ...)                                                                         \
     TE_INLINE f te_scale_##f(f x, f t) {                                                            \
         const f k = t - 0x1.8p23f;                                                                  \
         return __VA_ARGS__;                                                                         \
-    }
+    }                                                                                               \
+    TE_INLINE f te_lower_##f(f x, f t) { return te_scale_##f(x, t); }
 TE_SCALE(f32x2, i32x2, u32x2)
 #if defined(__AVX512VL__) && !defined(__clang__)
 TE_SCALE_BY(f32x4, __builtin_ia32_scalefps128_mask(x, k, x, -1))
@@ -414,10 +419,10 @@ TE_SCALE(f32x16, i32x16, u32x16)
         y = te_select_##f(x > 88.72283f, te_splat_##f(INFINITY), te_scale_##f(y, t));               \
         return (f)((m)y & ~(x < -104.0f));                                                          \
     }                                                                                               \
-    /* The same for x <= 0: 2^64 times that is a normal number. */                                  \
+    /* The same for x <= 0. */                                                                      \
     TE_INLINE f te_fall_##f(f x) {                                                                  \
         f t, y = te_exp_part_##f(x, &t);                                                            \
-        y = y * (f)(((u)t - (0x4b400000u - 191)) << 23) * 0x1p-64f;                                 \
+        y = te_lower_##f(y, t);                                                                     \
         return (f)((m)y & ~(x < -104.0f));                                                          \
     }                                                                                               \
     /* For x <= 0; 0 below the normal numbers. */                                                   \
