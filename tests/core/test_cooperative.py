@@ -23,8 +23,9 @@ from tinyedge.core.compiler.lower.cooperative import cooperate
 from tinyedge.core.compiler.lower.expand import expand, one_type_per_buffer
 from tinyedge.core.compiler.lower.geometry import geometry
 from tinyedge.core.compiler.lower.linear import linearize
+from tinyedge.core.compiler.optimize.kinds import To
 from tinyedge.core.compiler.optimize.move import numbers, ranges
-from tinyedge.core.compiler.optimize.moves import Split, To
+from tinyedge.core.compiler.optimize.moves import Split
 from tinyedge.core.errors import InternalError
 from tinyedge.core.ir import access, args, ops
 from tinyedge.core.ir.buffers import KernelArg, row_major

@@ -16,7 +16,9 @@ from tinyedge.core.compiler import stages
 from tinyedge.core.compiler.caps import Caps
 from tinyedge.core.compiler.optimize import choose
 from tinyedge.core.compiler.optimize.keeping import Keep
+from tinyedge.core.compiler.optimize.kinds import To
 from tinyedge.core.compiler.optimize.move import IllegalMove, Move, numbers, ranges
+from tinyedge.core.compiler.optimize.moved import MovedKernel
 from tinyedge.core.compiler.optimize.moves import (
     MOVES,
     Block,
@@ -31,7 +33,6 @@ from tinyedge.core.compiler.optimize.moves import (
     Split,
     SplitK,
     Stage,
-    To,
     Weigh,
     from_record,
 )
@@ -432,3 +433,22 @@ def test_blocks_that_may_not_overlap() -> None:
     ]:
         with pytest.raises(IllegalMove, match=text):
             move.apply(kernel, facts)
+
+
+@pytest.mark.parametrize("target", ["webgpu", "cpu"])
+def test_moves_that_are_done_together(target: str) -> None:
+    """A chooser's kernel is the one that its moves make one by one, also where all are known to be
+    legal.
+    """
+    inputs = Inputs()
+    x, w = inputs.new(floats(1, 8, 12, 12)), inputs.new(floats(16, 8, 3, 3))
+    sink, caps = kernel_of(x.conv(w, pads=((1, 1), (1, 1))), inputs, target)
+    moved, moves = choose.choose(sink, caps)
+    each, again = sink, MovedKernel(sink, caps)
+    for move in moves:
+        each = move.apply(each, caps)
+        again.do(move, allowed=True)
+    assert len(moves) > 4
+    assert each is moved
+    assert again.sink is moved
+    assert again.ranges == ranges(moved)

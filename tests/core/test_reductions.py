@@ -21,8 +21,9 @@ from tests.agreement import (
 from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.compile import compile_graph
 from tinyedge.core.compiler.optimize.keeping import Keep
+from tinyedge.core.compiler.optimize.kinds import To
 from tinyedge.core.compiler.optimize.move import IllegalMove, numbers, ranges
-from tinyedge.core.compiler.optimize.moves import Peel, Split, To
+from tinyedge.core.compiler.optimize.moves import Peel, Split
 from tinyedge.core.compiler.options import Options
 from tinyedge.core.errors import InternalError
 from tinyedge.core.ir import args, ops

@@ -16,9 +16,10 @@ from tests.core.test_moves import floats, kernel_of
 from tests.targets.test_workgroup_memory import BARRIERS, declared
 from tinyedge.core.compiler import stages
 from tinyedge.core.compiler.caps import Caps
+from tinyedge.core.compiler.optimize.kinds import To
 from tinyedge.core.compiler.optimize.move import IllegalMove, Move, numbers
 from tinyedge.core.compiler.optimize.moved import MovedKernel
-from tinyedge.core.compiler.optimize.moves import Split, Stage, To
+from tinyedge.core.compiler.optimize.moves import Split, Stage
 from tinyedge.core.errors import InternalError
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.lowered import Linear, shared_bytes, workgroup_buffers

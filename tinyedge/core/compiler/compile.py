@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from tinyedge.core.compiler.assemble import assemble
 from tinyedge.core.compiler.options import Options
@@ -42,12 +44,27 @@ def compile_graph(
     if chosen.fp64_reference:
         caps = caps.in_fp64()
     state = Compilation(graphs, target, chosen, caps)
-    for name, stage in STAGES:
-        if progress is not None:
-            progress(name)
-        start = time.perf_counter()
-        stage(state)
-        state.seconds[name] = time.perf_counter() - start
-        if name == stop_after:
-            break
+    with _without_collections():
+        for name, stage in STAGES:
+            if progress is not None:
+                progress(name)
+            start = time.perf_counter()
+            stage(state)
+            state.seconds[name] = time.perf_counter() - start
+            if name == stop_after:
+                break
     return state
+
+
+@contextmanager
+def _without_collections() -> Iterator[None]:
+    """Nodes hold each other in no cycles, so that looking for cycles again and again, as Python
+    does when many objects are made, finds next to nothing.
+    """
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()

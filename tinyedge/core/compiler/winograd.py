@@ -178,15 +178,15 @@ def difference(filters: Array, transform: Transform) -> float:
 
 def _on_both_sides(matrix: Array, array: Array) -> Array:
     """matrix @ array @ matrix^T over the first two axes."""
-    return np.einsum("ai,ijtc,bj->abtc", matrix, array, matrix)
+    left = np.einsum("ai,ijtc->ajtc", matrix, array)
+    return np.einsum("bj,ajtc->abtc", matrix, left)
 
 
 def _filter_tiles(filters: Array, transform: Transform) -> Array:
     """[n, n, M, C] of filters [M, C, 3, 3], computed in double precision."""
-    matrix = np.asarray(transform.filter)
-    data = np.asarray(filters, np.float64)
+    data = np.ascontiguousarray(np.transpose(filters, (2, 3, 0, 1)), np.float64)
     with np.errstate(all="ignore"):
-        return np.einsum("ai,mcij,bj->abmc", matrix, data, matrix).astype(np.float32)
+        return _on_both_sides(np.asarray(transform.filter), data).astype(np.float32)
 
 
 def _match(node: UOp) -> _Convolution | None:

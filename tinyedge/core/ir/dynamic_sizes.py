@@ -12,7 +12,7 @@ import numpy as np
 from tinyedge.core import dtype as dt
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.rules import index as ix
-from tinyedge.core.ir.rules.algebra import SIMPLIFY
+from tinyedge.core.ir.rules.algebra import rewrite
 from tinyedge.core.ir.shapes import maximum
 from tinyedge.core.ir.uop import Size, UOp, as_node, const, toposort
 
@@ -41,7 +41,7 @@ def most(size: UOp, counts: Collection[str]) -> UOp:
     ends: list[UOp] = [size]
     for symbol in symbols:
         ends = [
-            SIMPLIFY.rewrite((end,), {symbol: as_node(value)})[0]
+            rewrite((end,), {symbol: as_node(value)})[0]
             for end in ends
             for value in (symbol.arg.min, symbol.arg.max)
         ]

@@ -19,8 +19,7 @@ from tinyedge.core.ir.attend import attend_arrays
 from tinyedge.core.ir.buffers import IMAGE_ROW, PIXEL
 from tinyedge.core.ir.memory import reduce_array
 from tinyedge.core.ir.reference import size_value
-from tinyedge.core.ir.rewrite import substitute
-from tinyedge.core.ir.rules.algebra import simplify
+from tinyedge.core.ir.rules.algebra import rewrite
 from tinyedge.core.ir.shapes import symbol_value
 from tinyedge.core.ir.uop import UOp, as_node, as_size, toposort
 
@@ -72,7 +71,7 @@ class _Store:
         """How many steps a range has; what its size reads is there before the kernel runs."""
         nodes = toposort((size,))
         read = {n: as_node(self._read(n)) for n in nodes if n.op is ops.SYMBOL and n.src}
-        return size_value(as_size(substitute((size,), read, simplify)[0]), self.symbols)
+        return size_value(as_size(rewrite((size,), read)[0]), self.symbols)
 
     def _read(self, symbol: UOp) -> int:
         """The value of a symbol that lies in a buffer."""

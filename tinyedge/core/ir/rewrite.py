@@ -15,7 +15,7 @@ from typing import Any, Union
 from tinyedge.core.errors import InternalError
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.ops import Primitive
-from tinyedge.core.ir.uop import UOp, const, elementwise, toposort
+from tinyedge.core.ir.uop import UOp, const, elementwise
 
 STEPS = 64  # rules that one node may need, one after the other
 
@@ -39,10 +39,20 @@ def bottom_up(
     """
     if done is None:
         done = {}
-    for node in toposort(roots, done.__contains__, operands):
+    stack = [*roots]
+    stack.reverse()
+    while stack:
+        node = stack.pop()
         if node in done:
             continue
-        src = tuple([done[s] for s in (node.src if operands is None else operands(node))])
+        below = node.src if operands is None else operands(node)
+        missing = [s for s in below if s not in done]
+        if missing:
+            stack.append(node)
+            missing.reverse()
+            stack += missing
+            continue
+        src = tuple([done[s] for s in below])
         new = change(node, src)
         done[node] = node.replace(src) if new is None else new
     return done
@@ -52,25 +62,14 @@ def kept(node: UOp, src: tuple[UOp, ...]) -> None:
     """The change that is none: what is not decided stays as it is, on other operands."""
 
 
-def rebuilding(rebuild: Callable[[UOp], UOp]) -> Callable[[UOp, tuple[UOp, ...]], UOp]:
-    """The change that applies `rebuild` to each node whose operands changed."""
-
-    def change(node: UOp, src: tuple[UOp, ...]) -> UOp:
-        return node if src == node.src else rebuild(node.replace(src))
-
-    return change
-
-
 def replaced(roots: Iterable[UOp], mapping: Mapping[UOp, UOp]) -> dict[UOp, UOp]:
     """Every node below the roots, mapped to what it becomes where `mapping` replaces some."""
     return bottom_up(roots, kept, dict(mapping))
 
 
-def substitute(
-    roots: tuple[UOp, ...], mapping: Mapping[UOp, UOp], rebuild: Callable[[UOp], UOp] | None = None
-) -> tuple[UOp, ...]:
-    """The roots with nodes replaced; `rebuild` simplifies each node whose operands changed."""
-    done = bottom_up(roots, kept if rebuild is None else rebuilding(rebuild), dict(mapping))
+def substitute(roots: tuple[UOp, ...], mapping: Mapping[UOp, UOp]) -> tuple[UOp, ...]:
+    """The roots with nodes replaced, and nothing simplified."""
+    done = replaced(roots, mapping)
     return tuple(done[root] for root in roots)
 
 
@@ -186,6 +185,16 @@ def _match_all(patterns: Sequence[Pattern], nodes: Sequence[UOp], bindings: Bind
     return False
 
 
+def _may_match(pattern: Pattern, key: Sequence[Primitive]) -> bool:
+    """Whether a pattern can fit a node by operations: its own, then those of its operands."""
+    op, *operands = key
+    orders = [operands, operands[::-1]] if op.commutative else [operands]
+    return not pattern.src or any(
+        all(p.op in (None, found) for p, found in zip(pattern.src, order, strict=True))
+        for order in orders
+    )
+
+
 class RuleSet:
     """Rules indexed by the operation at their root, and a fallback for what no equation says."""
 
@@ -199,6 +208,7 @@ class RuleSet:
         for rule in rules:
             assert rule.before.op is not None, f"rule {rule.name} has no operation at its root"
             self.by_op.setdefault(rule.before.op, []).append(rule)
+        self.by_operands: dict[tuple[Primitive, ...], list[Rule]] = {}
 
     def apply(self, node: UOp) -> UOp:
         """The node simplified at its root; its operands must be simple already."""
@@ -219,7 +229,7 @@ class RuleSet:
             new = self.fallback(node)
             if new is not node:
                 return new
-        for rule in self.by_op.get(node.op, ()):
+        for rule in self._candidates(node):
             bindings: Bindings = {}
             if not match(rule.before, node, bindings):
                 continue
@@ -230,6 +240,17 @@ class RuleSet:
             if result is not None and result is not node:
                 return result
         return node
+
+    def _candidates(self, node: UOp) -> Sequence[Rule]:
+        """The rules that fit an operation on results of such operations."""
+        if node.op not in self.by_op:
+            return ()
+        key = (node.op, *[s.op for s in node.src])
+        found = self.by_operands.get(key)
+        if found is None:
+            found = [rule for rule in self.by_op[node.op] if _may_match(rule.before, key)]
+            self.by_operands[key] = found
+        return found
 
     def instantiate(self, after: After, bindings: Bindings) -> UOp | None:
         """The right side of a rule; what it builds is simplified as well."""
@@ -247,9 +268,3 @@ class RuleSet:
             assert node is not None
             src.append(node)
         return self.apply(elementwise(after.op, *src))
-
-    def rewrite(
-        self, roots: tuple[UOp, ...], mapping: Mapping[UOp, UOp] | None = None
-    ) -> tuple[UOp, ...]:
-        """The roots with `mapping` applied and every changed node simplified, operands first."""
-        return substitute(roots, mapping or {}, self.apply)

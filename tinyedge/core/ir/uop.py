@@ -8,6 +8,7 @@ import struct
 import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import fields, is_dataclass
+from functools import lru_cache
 from typing import Any, Union
 
 from tinyedge.core import dtype as dt
@@ -27,7 +28,21 @@ SHAPES: dict[Primitive, Callable[[UOp], Shape]] = {}
 # How many operands of a reduction come before its ranges.
 BINDING = {ops.REDUCE_LOOP: 1, ops.GROUP_REDUCE: 1, ops.ATTEND_LOOP: 2, ops.RESCALED_LOOP: 2}
 
-_interned: weakref.WeakValueDictionary[Any, UOp] = weakref.WeakValueDictionary()
+
+class _Entry(weakref.ref["UOp"]):
+    """A node that is known by a key, as long as somebody holds it."""
+
+    __slots__ = ("key",)
+    key: Any
+
+
+_interned: dict[Any, _Entry] = {}
+
+
+def _forget(entry: weakref.ref[UOp]) -> None:
+    assert isinstance(entry, _Entry)
+    if _interned.get(entry.key) is entry:
+        del _interned[entry.key]
 
 
 class UOp:
@@ -43,6 +58,7 @@ class UOp:
 
     __slots__ = (
         "__weakref__",
+        "_atoms",
         "_bounds",
         "_digest",
         "_ranges",
@@ -58,6 +74,7 @@ class UOp:
     src: tuple[UOp, ...]
     arg: Any
     shape: Shape
+    _atoms: tuple[UOp, ...] | None
     _bounds: tuple[int | float, int | float] | None
     _terms: dict[tuple[UOp, ...], int] | None
     _ranges: frozenset[UOp] | None
@@ -67,7 +84,8 @@ class UOp:
         cls, op: Primitive, dtype: DType, src: tuple[UOp, ...] = (), arg: Any = None
     ) -> UOp:
         key = (op, dtype, src, arg) if op is not ops.CONST else (op, dtype, _bits(arg))
-        node = _interned.get(key)
+        known = _interned.get(key)
+        node = None if known is None else known()
         if node is not None:
             return node
         node = object.__new__(cls)
@@ -75,13 +93,16 @@ class UOp:
         node.dtype = dtype
         node.src = src
         node.arg = arg
+        node._atoms = None
         node._bounds = None
         node._terms = None
         node._ranges = None
         node._digest = None
         shape = SHAPES.get(op)
         node.shape = () if shape is None else shape(node)
-        _interned[key] = node
+        entry = _Entry(node, _forget)
+        entry.key = key
+        _interned[key] = entry
         return node
 
     def __repr__(self) -> str:
@@ -222,6 +243,23 @@ def toposort(
 
     operands: what lies below a node; its `src` by default.
     """
+    if stop is None and operands is None:
+        given = tuple(roots)
+        kernel = len(given) == 1 and given[0].op is ops.SINK
+        return [*_kernel_nodes(*given)] if kernel else _sorted(given)
+    return _sorted(roots, stop, operands)
+
+
+@lru_cache(4)  # of a kernel passes ask again and again
+def _kernel_nodes(sink: UOp) -> list[UOp]:
+    return _sorted((sink,))
+
+
+def _sorted(
+    roots: Iterable[UOp],
+    stop: Callable[[UOp], bool] | None = None,
+    operands: Callable[[UOp], tuple[UOp, ...]] | None = None,
+) -> list[UOp]:
     done: dict[UOp, None] = {}
     stack: list[UOp | None] = [*roots]
     stack.reverse()

@@ -22,7 +22,7 @@ from functools import reduce
 
 import numpy as np
 
-from tinyedge.core.compiler.lower.copies import at, coordinates
+from tinyedge.core.compiler.lower.copies import at, at_each
 from tinyedge.core.dtype import DType
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.attend import divided, repeated
@@ -36,12 +36,12 @@ Wide = Callable[[UOp, UOp], UOp]
 def attended(node: UOp) -> UOp:
     """An ATTEND_LOOP whose blocks are copies of unrolled ranges."""
     score, value, *ranges = node.src
-    places = list(coordinates(r for r in ranges if r.arg.kind == "unroll"))
-    scores = [at(score, place) for place in places]
+    copied = [r for r in ranges if r.arg.kind == "unroll"]
+    scores = list(at_each(score, copied))
     serial = tuple(r for r in ranges if r.arg.kind == "reduce")
     state = _State(node.dtype.scalar, reduce(_maximum, scores), serial)
     weights = [state.weight(score) for score in scores]
-    values = [at(value, place) for place in places]
+    values = list(at_each(value, copied))
     total = state.summed(reduce(_sum, weights))
     values_ = state.summed(_dot(weights, values))
     threads = tuple(r for r in ranges if r.arg.kind == "threads")

@@ -13,15 +13,15 @@ from dataclasses import replace
 from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.caps import Caps
 from tinyedge.core.compiler.lower.attend import attended, attended_in_lanes
-from tinyedge.core.compiler.lower.copies import at, coordinates
+from tinyedge.core.compiler.lower.copies import at, at_each
 from tinyedge.core.compiler.lower.stages import fill_stages
-from tinyedge.core.compiler.lower.vectors import Vectorizer, extract, simplified
+from tinyedge.core.compiler.lower.vectors import Vectorizer, extract
 from tinyedge.core.compiler.optimize.move import ranges as kernel_ranges
 from tinyedge.core.ir import access, ops
 from tinyedge.core.ir.polynomial import build, divisor, terms
 from tinyedge.core.ir.rewrite import bottom_up, substitute
 from tinyedge.core.ir.rules import index as ix
-from tinyedge.core.ir.rules.algebra import simplify
+from tinyedge.core.ir.rules.algebra import operands, simplified, simplify
 from tinyedge.core.ir.uop import UOp, as_node, const, own_ranges, toposort
 
 
@@ -49,7 +49,7 @@ def _one_thread(sink: UOp) -> UOp:
     if len(shared) < 2:
         return sink
     one = min(shared, key=lambda r: (r.arg.kind, r.arg.number))
-    return bottom_up((sink,), simplified, dict.fromkeys(shared, one))[sink]
+    return bottom_up((sink,), simplified, dict.fromkeys(shared, one), operands=operands)[sink]
 
 
 def _one_writer(sink: UOp) -> UOp:
@@ -68,7 +68,7 @@ def _unroll(sink: UOp) -> UOp:
     """Reductions over "unroll" ranges run over copies of their body; "threads" ranges become a
     GROUP_REDUCE node.
     """
-    return bottom_up((sink,), _unrolled)[sink]
+    return bottom_up((sink,), _unrolled, operands=operands)[sink]
 
 
 def _unrolled(node: UOp, src: tuple[UOp, ...]) -> UOp:
@@ -80,11 +80,9 @@ def _unrolled(node: UOp, src: tuple[UOp, ...]) -> UOp:
     threads = [r for r in src[1:] if r.arg.kind == "threads"]
     serial = [r for kind in ("reduce", "lanes") for r in src[1:] if r.arg.kind == kind]
     total: UOp | None = None
-    for coordinate in coordinates(copied):
-        copy = at(src[0], coordinate)
-        if total is not None:
-            copy = _combined(node, total, copy, alone=len(copied) == len(src) - 1)
-        total = copy
+    for copy in at_each(src[0], copied):
+        alone = len(copied) == len(src) - 1
+        total = copy if total is None else _combined(node, total, copy, alone=alone)
     assert total is not None
     new = _reduced(node, total, serial)
     return UOp(ops.GROUP_REDUCE, node.dtype, (new, *threads), node.arg) if threads else new
@@ -113,8 +111,7 @@ def _copies(store: UOp) -> list[UOp]:
     upcast = sorted((r for r in store.ranges if r.arg.kind == "upcast"), key=lambda r: r.arg.number)
     if not upcast:
         return [store]
-    copies = (at(store, place) for place in coordinates(upcast))
-    return [copy for copy in copies if access.guard_of(copy) is not ix.FALSE]
+    return [copy for copy in at_each(store, upcast) if access.guard_of(copy) is not ix.FALSE]
 
 
 # Reductions along lanes.
@@ -136,7 +133,7 @@ def _along_lanes(sink: UOp, caps: Caps) -> UOp:
             return attended_in_lanes(node.replace(src), width, wide)
         return _joined(simplified(node, src))
 
-    return bottom_up((sink,), change)[sink] if _has_lanes(sink) else sink
+    return bottom_up((sink,), change, operands=operands)[sink] if _has_lanes(sink) else sink
 
 
 def _has_lanes(sink: UOp) -> bool:

@@ -20,7 +20,7 @@ from tinyedge.core.ir import access, args, ops
 from tinyedge.core.ir.polynomial import terms
 from tinyedge.core.ir.rewrite import bottom_up
 from tinyedge.core.ir.rules import index as ix
-from tinyedge.core.ir.rules.algebra import SIMPLIFY
+from tinyedge.core.ir.rules.algebra import rewrite
 from tinyedge.core.ir.uop import Size, UOp, as_node, toposort
 
 MOST_COPIED = 14  # steps of a range that are copies where a thread is alone
@@ -88,7 +88,7 @@ class _Filling:
                 r: as_node(ix.minimum(place * width, last) + lane if r is along else place)
                 for r, place in part.places.items()
             }
-            held, *indices = SIMPLIFY.rewrite((value, *own), places)
+            held, *indices = rewrite((value, *own), places)
             place: Size = 0
             for r, index in zip(own, indices, strict=True):
                 place = place * r.src[0].arg + index

@@ -6,12 +6,10 @@ from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.caps import Caps
 from tinyedge.core.ir import access, ops
 from tinyedge.core.ir.polynomial import added, build, divisor, terms
-from tinyedge.core.ir.rewrite import bottom_up, rebuilding
+from tinyedge.core.ir.rewrite import bottom_up
 from tinyedge.core.ir.rules import index as ix
-from tinyedge.core.ir.rules.algebra import simplify
+from tinyedge.core.ir.rules.algebra import operands, simplified
 from tinyedge.core.ir.uop import BINDING, UOp, as_node, own_ranges
-
-simplified = rebuilding(simplify)
 
 
 def _values(node: UOp) -> tuple[UOp, ...]:
@@ -67,7 +65,7 @@ class Vectorizer:
         return stores
 
     def _lane_of(self, node: UOp, i: int) -> UOp:
-        return bottom_up((node,), simplified, self.lanes[i])[node]
+        return bottom_up((node,), simplified, self.lanes[i], operands=operands)[node]
 
     def _wide(self, node: UOp) -> UOp:
         if node.dtype.lanes > 1:

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from math import inf, prod
 
 from tinyedge.core.compiler.caps import Caps
-from tinyedge.core.compiler.optimize.move import numbers
+from tinyedge.core.compiler.optimize.kinds import To
 from tinyedge.core.compiler.optimize.moved import MovedKernel
-from tinyedge.core.compiler.optimize.moves import Overlap, PadTo, To
+from tinyedge.core.compiler.optimize.moves import Overlap, PadTo
 from tinyedge.core.compiler.optimize.tiles import UNROLL, tile_size, upcast
 from tinyedge.core.compiler.optimize.weighing import Weigh
 from tinyedge.core.ir import ops
@@ -205,7 +205,7 @@ def _weigh(
         if divisor(kernel.size(row)) % count and not kernel.attempt(PadTo(row, count)):
             break
         own = row if kernel.is_exactly(row, count) else kernel.split(row, count)[1]
-        first = max(numbers(kernel.sink)) + 1
+        first = kernel.unused()
         if block is None or not kernel.attempt(Weigh(first, own)):
             break
         _lay_columns(kernel, columns, vector, across)
@@ -257,7 +257,7 @@ def _blocked(kernel: MovedKernel, number: int, count: int) -> int | None:
     """A range in blocks of so many steps; the number of the range over a block's."""
     size = kernel.size(number)
     if divisor(size) % count and bounds(size)[0] > count:
-        outer = max(numbers(kernel.sink)) + 1
+        outer = kernel.unused()
         kernel.do(Overlap(number, count, outer))
         return outer + 1
     if divisor(size) % count and not kernel.attempt(PadTo(number, count)):

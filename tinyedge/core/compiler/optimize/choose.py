@@ -9,9 +9,10 @@ from tinyedge.core.compiler.optimize.attend import attentions, lay_attention
 from tinyedge.core.compiler.optimize.distributing import distribute
 from tinyedge.core.compiler.optimize.held import share_stages, stages
 from tinyedge.core.compiler.optimize.keeping import Keep, shared_values
+from tinyedge.core.compiler.optimize.kinds import MOST_PARTIAL, To
 from tinyedge.core.compiler.optimize.move import Move, find, is_padded, numbers, ranges
 from tinyedge.core.compiler.optimize.moved import MovedKernel
-from tinyedge.core.compiler.optimize.moves import MOST_PARTIAL, Fill, Overlap, PadTo, To
+from tinyedge.core.compiler.optimize.moves import Fill, Overlap, PadTo
 from tinyedge.core.compiler.optimize.pooled import lay_rows, pooled
 from tinyedge.core.compiler.optimize.reductions import (
     FEW_OUTPUTS,
@@ -327,7 +328,7 @@ def _keep(kernel: MovedKernel, column: int) -> None:
             work = toposort([value for value, _ in shared])
             if sum(n.op.cost for n in work if n.op.elementwise and r in n.ranges) >= LONG_WORK:
                 lay_along_lanes(kernel, number)  # what is kept is made of other reductions
-                kernel.attempt(Keep(max(numbers(kernel.sink)) + 1, number, column))
+                kernel.attempt(Keep(kernel.unused(), number, column))
 
 
 def _steps(reduction: UOp) -> int:
@@ -474,7 +475,7 @@ def _overlapping(kernel: MovedKernel, vector: int) -> int | None:
     if width < 2 * even:
         return None
     before = kernel.sink, list(kernel.moves)
-    outer = max(numbers(kernel.sink)) + 1
+    outer = kernel.unused()
     if kernel.attempt(Overlap(vector, width, outer)) and kernel.attempt(To(outer + 1, "vector")):
         return outer
     kernel.sink, kernel.moves = before

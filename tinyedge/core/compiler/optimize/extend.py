@@ -11,7 +11,7 @@ from tinyedge.core.ir import access, ops
 from tinyedge.core.ir.polynomial import divisor
 from tinyedge.core.ir.rewrite import bottom_up
 from tinyedge.core.ir.rules import index as ix
-from tinyedge.core.ir.rules.algebra import SIMPLIFY
+from tinyedge.core.ir.rules.algebra import rewrite
 from tinyedge.core.ir.uop import BINDING, UOp, const, own_ranges, toposort
 
 
@@ -58,5 +58,5 @@ def _sums_zeros(reduction: UOp, target: UOp) -> bool:
     loads = [n for n in toposort((value,)) if n.op is ops.LOAD and target in n.ranges]
     if any(n.src[0].op is not ops.PARAM or access.is_image(n) for n in loads):
         return False
-    (zero,) = SIMPLIFY.rewrite((value,), {n: const(0, n.dtype) for n in loads})
+    (zero,) = rewrite((value,), {n: const(0, n.dtype) for n in loads})
     return zero is const(0, value.dtype)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from math import prod
 
 from tinyedge.core.compiler.optimize.blocks import Partials
-from tinyedge.core.compiler.optimize.move import numbers
+from tinyedge.core.compiler.optimize.kinds import To
 from tinyedge.core.compiler.optimize.moved import MovedKernel
-from tinyedge.core.compiler.optimize.moves import To
 from tinyedge.core.compiler.schedule.held import GROUP, copies_of
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.polynomial import divisor
@@ -34,7 +33,7 @@ def share_stages(kernel: MovedKernel) -> int:
         vectors = -(-stage_length(stage) // kernel.caps.vector)
         parts = _parts(kernel.extent(number), vectors, threads)
         if parts > 1:
-            outer = max(numbers(kernel.sink)) + 1
+            outer = kernel.unused()
             if kernel.attempt(Partials(number, parts, outer)):
                 number = outer + 1
         _unroll(kernel, number)

@@ -9,7 +9,7 @@ from tinyedge.core.compiler.caps import Caps
 from tinyedge.core.compiler.optimize.move import IllegalMove, Move, find, numbers
 from tinyedge.core.ir import access, args, ops
 from tinyedge.core.ir.rewrite import substitute
-from tinyedge.core.ir.rules.algebra import SIMPLIFY
+from tinyedge.core.ir.rules.algebra import rewrite
 from tinyedge.core.ir.spec import STAGE_KIND
 from tinyedge.core.ir.uop import UOp, toposort
 
@@ -59,7 +59,7 @@ def shared_values(sink: UOp, reduced: UOp, column: UOp) -> list[tuple[UOp, UOp]]
 
     def is_shared(node: UOp) -> bool:
         if node not in found and node.op.elementwise and reduced in node.ranges:
-            again = SIMPLIFY.rewrite((node,), {reduced: column})[0]
+            again = rewrite((node,), {reduced: column})[0]
             if again in present and node.dtype.is_float:
                 found[node] = again
         return node in found

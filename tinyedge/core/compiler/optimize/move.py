@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from math import prod
@@ -9,6 +10,7 @@ from typing import Any
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.caps import Caps
+from tinyedge.core.compiler.schedule.canonical import Changes
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.polynomial import build, divisor, terms
 from tinyedge.core.ir.spec import STAGE_KIND, stage_fault, staged_bytes
@@ -38,6 +40,13 @@ class Move:
         """The kernel after the move, whose stages may be wrong or too large. Raises IllegalMove."""
         raise NotImplementedError
 
+    def renames(self, found: Sequence[UOp], caps: Caps, *, allowed: bool = False) -> Changes | None:
+        """What becomes of a kernel's ranges, which are `found`, where the move does nothing else;
+        None: it does more, or depends on more. Raises IllegalMove. allowed: the kernel is known to
+        allow it.
+        """
+        return None
+
     def record(self) -> dict[str, Any]:
         """As plain data for JSON."""
         return {"move": type(self).__name__.lower(), **asdict(self)}
@@ -60,16 +69,25 @@ def _stage_faults(sink: UOp, caps: Caps) -> str:
 
 def find(sink: UOp, number: int) -> UOp:
     """The range with a number. Raises IllegalMove."""
-    for node in ranges(sink):
-        if node.arg.number == number:
-            return node
+    return find_among(ranges(sink), number)
+
+
+def find_among(found: Sequence[UOp], number: int) -> UOp:
+    """The range with a number, of those of a kernel. Raises IllegalMove."""
+    for r in found:
+        if r.arg.number == number:
+            return r
     raise IllegalMove(f"there is no range {number}")
 
 
 @lru_cache(2)  # moves ask again and again
 def ranges(sink: UOp) -> tuple[UOp, ...]:
     """The kernel's ranges by number."""
-    found = [node for node in toposort((sink,)) if node.op is ops.RANGE]
+    return in_order(node for node in toposort((sink,)) if node.op is ops.RANGE)
+
+
+def in_order(found: Iterable[UOp]) -> tuple[UOp, ...]:
+    """Ranges by number."""
     return tuple(sorted(found, key=lambda r: r.arg.number))
 
 

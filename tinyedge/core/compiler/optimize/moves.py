@@ -13,43 +13,41 @@ that threads share has ranges of its own ("staged"). Ranges are named by number.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.caps import Caps
 from tinyedge.core.compiler.optimize.blocks import Block, Partials
 from tinyedge.core.compiler.optimize.extend import Extend
 from tinyedge.core.compiler.optimize.keeping import Keep
+from tinyedge.core.compiler.optimize.kinds import To
 from tinyedge.core.compiler.optimize.move import (
-    REDUCED_BYTES,
     IllegalMove,
     Move,
     find,
+    find_among,
     is_padded,
     numbers,
     ranges,
-    vector_width,
 )
 from tinyedge.core.compiler.optimize.staging import Stage
 from tinyedge.core.compiler.optimize.weighing import Weigh
 from tinyedge.core.compiler.schedule.canonical import (
+    Changes,
     Rest,
     make_range,
     mask_reductions,
     peel_reductions,
     replace_ranges,
 )
-from tinyedge.core.ir import access, args, ops
+from tinyedge.core.ir import access, ops
 from tinyedge.core.ir.polynomial import bounds, divisor
 from tinyedge.core.ir.rewrite import bottom_up
 from tinyedge.core.ir.rules import index as ix
-from tinyedge.core.ir.rules.algebra import SIMPLIFY, simplify
-from tinyedge.core.ir.spec import OUTPUT_KINDS, REDUCE_KINDS, REDUCTIONS, same_lanes, same_threads
+from tinyedge.core.ir.rules.algebra import rewrite, simplify
+from tinyedge.core.ir.spec import REDUCE_KINDS, REDUCTIONS
 from tinyedge.core.ir.uop import Size, UOp, as_node, as_size, const, own_ranges, toposort
-
-MOST_PARTIAL = 16  # vectors of partial results that one reduction keeps
 
 
 def _open(target: UOp, what: str) -> None:
@@ -71,19 +69,21 @@ class Split(Move):
     outer: int
 
     def moved(self, sink: UOp, caps: Caps) -> UOp:
-        target = find(sink, self.range)
+        return replace_ranges(sink, self.renames(ranges(sink), caps))
+
+    def renames(self, found: Sequence[UOp], caps: Caps, *, allowed: bool = False) -> Changes:
+        target = find_among(found, self.range)
         _open(target, "split")
         size = target.src[0]
         if self.factor < 2 or divisor(size) % self.factor:
             raise IllegalMove(f"cannot split range {self.range}: {self.factor} does not divide it")
-        if self.outer <= max(numbers(sink)):
+        if self.outer <= max(r.arg.number for r in found):
             raise IllegalMove(f"cannot split range {self.range}: number {self.outer} is taken")
         kind = target.arg.kind
         outer = make_range(size // self.factor, self.outer, kind)
         inner = make_range(self.factor, self.outer + 1, kind)
         whole = as_node(outer * self.factor + inner)
-        pieces = tuple(r for r in (outer, inner) if r.op is ops.RANGE)
-        return replace_ranges(sink, {target: (whole, pieces)})
+        return {target: (whole, tuple(r for r in (outer, inner) if r.op is ops.RANGE))}
 
 
 @dataclass(frozen=True)
@@ -97,15 +97,18 @@ class Reorder(Move):
     number: int
 
     def moved(self, sink: UOp, caps: Caps) -> UOp:
-        target = find(sink, self.range)
+        return replace_ranges(sink, self.renames(ranges(sink), caps))
+
+    def renames(self, found: Sequence[UOp], caps: Caps, *, allowed: bool = False) -> Changes:
+        target = find_among(found, self.range)
         if target.arg.kind != "loop":
             why = f"it is {target.arg.kind}"
             raise IllegalMove(f"cannot move range {self.range} inwards: {why}")
-        if self.number <= max(numbers(sink)):
+        if self.number <= max(r.arg.number for r in found):
             why = f"number {self.number} is not the greatest"
             raise IllegalMove(f"cannot move range {self.range} inwards: {why}")
         moved = make_range(as_size(target.src[0]), self.number, "loop")
-        return replace_ranges(sink, {target: (moved, (moved,))})
+        return {target: (moved, (moved,))}
 
 
 @dataclass(frozen=True)
@@ -174,11 +177,9 @@ class PadTo(Move):
         for store in sink.src:
             loads = [n for n in toposort((store,)) if n.op is ops.LOAD and target in n.ranges]
             whole = [n for n in loads if self._reads_padding(n, target)]
-            changes: dict[UOp, UOp] = {
-                n: SIMPLIFY.rewrite((n,), {target: padded})[0] for n in whole
-            }
+            changes: dict[UOp, UOp] = {n: rewrite((n,), {target: padded})[0] for n in whole}
             changes[target] = padded if loads and whole == loads else clamped
-            (new,) = SIMPLIFY.rewrite((store,), changes)
+            (new,) = rewrite((store,), changes)
             guarded.append(access.also_under(inside, new))
         return sink.replace(tuple(guarded))
 
@@ -334,8 +335,8 @@ class Fill(Move):
             for n in loads
         )
         inside = filled if exact else as_node(ix.minimum(filled, size - 1))
-        (value,) = SIMPLIFY.rewrite((store.src[1],), {target: inside})
-        (address,) = SIMPLIFY.rewrite((store.src[2],), {target: filled})
+        (value,) = rewrite((store.src[1],), {target: inside})
+        (address,) = rewrite((store.src[2],), {target: filled})
         real = ix.lt(filled, size)
         value = simplify(UOp(ops.WHERE, value.dtype, (real, value, const(0, value.dtype))))
         return store.replace((store.src[0], value, address))
@@ -363,7 +364,7 @@ def _stays_within(load: UOp, longer: dict[UOp, UOp]) -> bool:
     arg = load.src[0].arg
     if arg.is_image:
         return False
-    (address,) = SIMPLIFY.rewrite((load.src[1],), longer)
+    (address,) = rewrite((load.src[1],), longer)
     low, high = bounds(address)
     return low >= 0 and high < bounds(arg.layout.count(arg.shape))[0]
 
@@ -379,98 +380,6 @@ def _rounded_axis(param: UOp, target: UOp) -> bool:
     if len(layout.order) < 2 or layout.pads[-2] == 1:
         return False
     return bool(param.arg.shape[layout.order[-2]] == target.src[0].arg)
-
-
-@dataclass(frozen=True)
-class To(Move):
-    """Give a range another kind, as the text of this module lists them."""
-
-    kind: str
-
-    def moved(self, sink: UOp, caps: Caps) -> UOp:
-        target = find(sink, self.range)
-        number, old = target.arg.number, target.arg.kind
-        family = OUTPUT_KINDS if old in OUTPUT_KINDS else REDUCE_KINDS
-        if self.kind not in family or old not in ("loop", "reduce"):
-            raise IllegalMove(f"cannot make range {self.range} {self.kind}: it is {old}")
-        self._check(target, sink, caps)
-        new = UOp(ops.RANGE, dt.index, target.src, args.Range(number, self.kind))
-        moved = replace_ranges(sink, {target: (new, (new,))})
-        reductions = [node for node in toposort((moved,)) if node.op in REDUCTIONS]
-        if self.kind in ("lane", "threads") and any(len(same_threads(n)) > 1 for n in reductions):
-            why = "a reduction over threads depends on another range of the same threads"
-            raise IllegalMove(f"cannot make range {self.range} {self.kind}: {why}")
-        if self.kind in ("lanes", "vector") and any(len(same_lanes(n)) > 1 for n in reductions):
-            why = "a reduction along lanes depends on other lanes"
-            raise IllegalMove(f"cannot make range {self.range} {self.kind}: {why}")
-        return moved
-
-    def _check(self, target: UOp, sink: UOp, caps: Caps) -> None:
-        size = target.src[0]
-        if self.kind in ("upcast", "vector", "unroll", "local", "lane", "threads", "lanes"):
-            if size.op is not ops.CONST:
-                raise IllegalMove(
-                    f"cannot make range {self.range} {self.kind}: its size is symbolic"
-                )
-        if size.op is ops.CONST and size.arg == 0:
-            raise IllegalMove(f"cannot make range {self.range} {self.kind}: it is empty")
-        if self.kind in ("upcast", "unroll") and size.arg > 64:
-            raise IllegalMove(f"cannot unroll range {self.range}: {size.arg} copies")
-        if self.kind == "vector":
-            if size.arg not in (2, 4, 8, 16) or size.arg > caps.vector:
-                raise IllegalMove(f"cannot vectorize range {self.range}: {size.arg} lanes")
-            if any(r.arg.kind == "vector" for r in ranges(sink)):
-                raise IllegalMove(f"cannot vectorize range {self.range}: one is vectorized already")
-            if not all(vector_width(node, caps) for node in toposort((sink,))):
-                raise IllegalMove(f"cannot vectorize range {self.range}: elements of another width")
-        if self.kind == "lanes":
-            self._check_lanes(target, sink, caps)
-        if self.kind in ("local", "lane", "threads"):
-            self._check_threads(target, sink, caps)
-
-    def _check_lanes(self, target: UOp, sink: UOp, caps: Caps) -> None:
-        """A part of a vector, or a few whole ones, of what is computed in vectors."""
-        size = target.src[0].arg
-        whole = size % caps.vector == 0 and size <= MOST_PARTIAL * caps.vector
-        if caps.vector < 2 or not (whole or (size in (2, 4, 8, 16) and size < caps.vector)):
-            raise IllegalMove(f"cannot lay range {self.range} along lanes: {size} of them")
-        for node in toposort((sink,)):
-            reduced = node.op in REDUCTIONS and target in own_ranges(node)
-            if reduced and node.op is ops.ATTEND_LOOP and target is not node.src[-1]:
-                why = "it is not the innermost of those that share weights"
-                raise IllegalMove(f"cannot lay range {self.range} along lanes: {why}")
-            if (reduced and node.dtype is dt.bool_) or (
-                (reduced or target in node.ranges) and not vector_width(node, caps)
-            ):
-                raise IllegalMove(
-                    f"cannot lay range {self.range} along lanes: elements of another width"
-                )
-
-    def _check_threads(self, target: UOp, sink: UOp, caps: Caps) -> None:
-        """All lanes and reduction threads are the same threads; local ranges multiply them."""
-        shared = {r.src[0].arg for r in ranges(sink) if r.arg.kind in ("lane", "threads")}
-        total = 1
-        for other in ranges(sink):
-            if other.arg.kind == "local":
-                total *= other.src[0].arg
-        size = target.src[0].arg
-        if self.kind != "local":
-            if shared - {size}:
-                raise IllegalMove(
-                    f"cannot make range {self.range} {self.kind}: {shared} threads share"
-                )
-            if self.kind == "lane" and any(r.arg.kind == "lane" for r in ranges(sink)):
-                raise IllegalMove(f"cannot make range {self.range} a lane: there is one")
-            shared = set()
-        total *= size
-        for other_size in shared:
-            total *= other_size
-        if total > caps.threads:
-            raise IllegalMove(f"cannot make range {self.range} {self.kind}: {total} threads")
-        if self.kind == "threads" and total * REDUCED_BYTES > caps.shared:
-            raise IllegalMove(
-                f"cannot make range {self.range} threads: workgroup memory is too small"
-            )
 
 
 @dataclass(frozen=True)

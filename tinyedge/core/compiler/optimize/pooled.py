@@ -7,9 +7,9 @@ Some rows are computed beside each other, as in any product's tile; the others b
 
 from __future__ import annotations
 
+from tinyedge.core.compiler.optimize.kinds import To
 from tinyedge.core.compiler.optimize.move import numbers
 from tinyedge.core.compiler.optimize.moved import MovedKernel
-from tinyedge.core.compiler.optimize.moves import To
 from tinyedge.core.compiler.optimize.reductions import reductions
 from tinyedge.core.compiler.optimize.tiles import UNROLL
 from tinyedge.core.ir.polynomial import divisor

@@ -11,9 +11,9 @@ from __future__ import annotations
 from math import prod
 
 from tinyedge.core import dtype as dt
+from tinyedge.core.compiler.optimize.kinds import MOST_PARTIAL, To
 from tinyedge.core.compiler.optimize.move import find, ranges
 from tinyedge.core.compiler.optimize.moved import MovedKernel
-from tinyedge.core.compiler.optimize.moves import MOST_PARTIAL, To
 from tinyedge.core.compiler.optimize.tiles import UNROLL
 from tinyedge.core.ir import access, ops
 from tinyedge.core.ir.polynomial import bounds, divisor, terms

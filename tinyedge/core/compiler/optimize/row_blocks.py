@@ -57,7 +57,7 @@ def _split(kernel: MovedKernel, number: int, steps: int) -> bool:
     if divisor(kernel.size(number)) % steps == 0:
         kernel.split(number, steps)
         return True
-    return kernel.attempt(Overlap(number, steps, max(numbers(kernel.sink)) + 1))
+    return kernel.attempt(Overlap(number, steps, kernel.unused()))
 
 
 def _operands(kernel: MovedKernel) -> list[UOp]:

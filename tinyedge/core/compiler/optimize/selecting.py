@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from tinyedge.core.compiler.optimize.kinds import To
 from tinyedge.core.compiler.optimize.moved import MovedKernel
-from tinyedge.core.compiler.optimize.moves import To
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.uop import toposort
 

@@ -21,7 +21,7 @@ from math import prod
 
 from tinyedge.core.compiler.caps import Caps
 from tinyedge.core.compiler.optimize.extend import Extend
-from tinyedge.core.compiler.optimize.move import IllegalMove, find, numbers
+from tinyedge.core.compiler.optimize.move import IllegalMove, find
 from tinyedge.core.compiler.optimize.moved import MovedKernel
 from tinyedge.core.compiler.optimize.moves import Merge, PadTo
 from tinyedge.core.compiler.optimize.reductions import reductions
@@ -126,7 +126,7 @@ def _tiled(kernel: MovedKernel, rows: list[int], columns: list[int]) -> bool:
     ahead = fits and not guarded and (tile.rows + tile.columns) * held <= MOST_AHEAD
     operands = [o for part in steps for o in _operands(kernel, row_part, column_part, part)]
     for slot, staged in operands:
-        kernel.do(Stage(max(numbers(kernel.sink)) + 1, slot, staged, ahead))
+        kernel.do(Stage(kernel.unused(), slot, staged, ahead))
     return True
 
 
@@ -197,7 +197,7 @@ def _merged(kernel: MovedKernel, found: list[int]) -> int:
     strides = {n: coefficient_of(address, find(kernel.sink, n)) for n in found}
     number, *rest = sorted(found, key=lambda n: (-strides[n], n))
     for inner in rest:
-        merged = max(numbers(kernel.sink)) + 1
+        merged = kernel.unused()
         kernel.do(Merge(number, inner, merged))
         number = merged
     return number

@@ -14,15 +14,16 @@ from math import prod
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.caps import Caps
+from tinyedge.core.compiler.optimize.kinds import To
 from tinyedge.core.compiler.optimize.move import Move, ranges
-from tinyedge.core.compiler.optimize.moves import To
+from tinyedge.core.compiler.optimize.moved import MovedKernel
 from tinyedge.core.compiler.schedule.canonical import coefficient_of
 from tinyedge.core.ir import access, args, ops
 from tinyedge.core.ir.buffers import KernelArg, row_major
 from tinyedge.core.ir.lowered import FLAT
 from tinyedge.core.ir.polynomial import atom_key, terms
 from tinyedge.core.ir.rewrite import bottom_up
-from tinyedge.core.ir.rules.algebra import SIMPLIFY
+from tinyedge.core.ir.rules.algebra import rewrite
 from tinyedge.core.ir.uop import UOp, as_node, const, toposort
 
 VECTOR = 4  # strides that are divisible by it stay so
@@ -89,8 +90,10 @@ def _form(position: int, sink: UOp, moves: Sequence[Move], caps: Caps) -> _Form 
     """The form of a kernel; None where none may be shared."""
     last = max((i for i, move in enumerate(moves) if not _distributes(move)), default=-1)
     kept = moves[: last + 1]
+    moving = MovedKernel(sink, caps)
     for move in kept:
-        sink = move.apply(sink, caps)
+        moving.do(move, allowed=True)
+    sink = moving.sink
     if not all(map(_is_plain, toposort((sink,)))):
         return None
     outputs = prod(int(r.src[0].arg) for r in ranges(sink) if r.arg.kind == "loop")
@@ -234,7 +237,7 @@ def _shared(forms: Sequence[_Form], slot: int) -> Shared:
     for place, column in enumerate(columns):
         number, times = values.get(place, (0, 0))
         mapping[_symbol(place)] = as_node(symbols[number] * times) if times else as_node(column[0])
-    (kernel,) = SIMPLIFY.rewrite((forms[0].sink,), mapping)
+    (kernel,) = rewrite((forms[0].sink,), mapping)
     numbers = zip(*read, strict=True) if read else ((),) * len(forms)
     members = (
         Member(form.position, form.moves, own, -(-form.outputs // FLAT))

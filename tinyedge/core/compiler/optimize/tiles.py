@@ -17,7 +17,7 @@ from math import gcd
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.caps import Caps
-from tinyedge.core.compiler.optimize.move import find, numbers
+from tinyedge.core.compiler.optimize.move import find
 from tinyedge.core.compiler.optimize.moved import MovedKernel
 from tinyedge.core.compiler.optimize.moves import Overlap, PadTo, Reorder
 from tinyedge.core.compiler.optimize.row_blocks import block_rows
@@ -122,7 +122,7 @@ def upcast(kernel: MovedKernel, number: int, count: int) -> int | None:
     if count < 2:
         return number
     if divisor(kernel.size(number)) % count and kernel.caps.scalar_operands:
-        outer = max(numbers(kernel.sink)) + 1
+        outer = kernel.unused()
         if kernel.attempt(Overlap(number, count, outer)):
             kernel.to(outer + 1, "upcast")
             return outer
@@ -148,7 +148,7 @@ def _innermost(kernel: MovedKernel, number: int) -> int:
     """Give a range the greatest number; gives that number."""
     if not kernel.caps.scalar_operands:
         return number
-    new = max(numbers(kernel.sink)) + 1
+    new = kernel.unused()
     kernel.do(Reorder(number, new))
     return new
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from tinyedge.core.compiler.optimize.kinds import To
 from tinyedge.core.compiler.optimize.move import find
 from tinyedge.core.compiler.optimize.moved import MovedKernel
-from tinyedge.core.compiler.optimize.moves import Fill, To
+from tinyedge.core.compiler.optimize.moves import Fill
 from tinyedge.core.compiler.optimize.reductions import reductions
 from tinyedge.core.compiler.optimize.tiles import MOST_TAPS, UNROLL, reads_again
 from tinyedge.core.ir import ops

@@ -15,7 +15,7 @@ from tinyedge.core.ir import access, args, ops
 from tinyedge.core.ir.polynomial import bounds, build, terms
 from tinyedge.core.ir.rewrite import bottom_up
 from tinyedge.core.ir.rules import index as ix
-from tinyedge.core.ir.rules.algebra import SIMPLIFY, simplify
+from tinyedge.core.ir.rules.algebra import operands, rewrite, simplified, simplify
 from tinyedge.core.ir.shapes import maximum
 from tinyedge.core.ir.uop import (
     BINDING,
@@ -38,21 +38,38 @@ def split_ranges(sink: UOp) -> UOp:
     return sink
 
 
-def replace_ranges(sink: UOp, changes: Mapping[UOp, tuple[UOp, tuple[UOp, ...]]]) -> UOp:
+# Of ranges: what stands for each, and the ranges that reductions run over in its place.
+Changes = Mapping[UOp, tuple[UOp, tuple[UOp, ...]]]
+
+
+def in_turn(first: Changes, then: Changes) -> Changes:
+    """Both changes, one after the other, as one."""
+    places = {r: place for r, (place, _) in then.items()}
+    both: dict[UOp, tuple[UOp, tuple[UOp, ...]]] = {}
+    made: set[UOp] = set()
+    for r, (place, pieces) in first.items():
+        made.update(pieces)
+        left = [p for piece in pieces for p in (then[piece][1] if piece in then else (piece,))]
+        both[r] = rewrite((place,), places)[0], tuple(left)
+    return both | {r: change for r, change in then.items() if r not in made}
+
+
+def replace_ranges(sink: UOp, changes: Changes) -> UOp:
     """Each range replaced by an expression; reductions over it run over the given new ranges
     instead.
     """
 
-    def change(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
-        if node.op not in BINDING or not any(r in changes for r in own_ranges(node)):
-            return None
+    def change(node: UOp, src: tuple[UOp, ...]) -> UOp:
+        if node.op not in BINDING or changes.keys().isdisjoint(own_ranges(node)):
+            return simplified(node, src)
+        bodies = BINDING[node.op]
         reduced: list[UOp] = []
-        for r in own_ranges(node):
-            reduced.extend(changes[r][1] if r in changes else (r,))
-        return node.replace((*src[: BINDING[node.op]], *dict.fromkeys(reduced)))
+        for r, same in zip(own_ranges(node), src[bodies:], strict=True):
+            reduced.extend(changes[r][1] if r in changes else (same,))
+        return simplify(node.replace((*src[:bodies], *dict.fromkeys(reduced))))
 
-    renamed = bottom_up((sink,), change)[sink]
-    return SIMPLIFY.rewrite((renamed,), {old: new for old, (new, _) in changes.items()})[0]
+    done = {old: new for old, (new, _) in changes.items()}
+    return bottom_up((sink,), change, done, operands=operands)[sink]
 
 
 def _splits(sink: UOp) -> dict[UOp, UOp]:
@@ -233,7 +250,7 @@ def _merge(sink: UOp, nodes: list[UOp], outer: UOp, inner: UOp) -> UOp | None:
     if not mapping:
         return None
     renamed = replace_ranges(sink, {outer: (outer, (whole,)), inner: (inner, ())})
-    return SIMPLIFY.rewrite((renamed,), mapping)[0]
+    return rewrite((renamed,), mapping)[0]
 
 
 _ARITHMETIC = (ops.ADD, ops.MUL, ops.SUB, ops.NEG)
@@ -336,7 +353,7 @@ def _reduced_over(reduction: UOp, changes: Mapping[UOp, Part], counts: UOp) -> U
     instead.
     """
     places = {r: place for r, (place, _) in changes.items()}
-    body, *others = SIMPLIFY.rewrite(reduction.src[: BINDING[reduction.op]], places)
+    body, *others = rewrite(reduction.src[: BINDING[reduction.op]], places)
     attends = reduction.op is ops.ATTEND_LOOP  # a value of this score has no weight
     least = -np.inf if attends else ops.reduce_identity(reduction.arg, body.dtype)
     neutral = const(least, body.dtype)

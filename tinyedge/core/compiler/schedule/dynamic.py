@@ -18,7 +18,7 @@ from tinyedge.core.ir.dynamic_sizes import is_dynamic, most
 from tinyedge.core.ir.polynomial import bounds
 from tinyedge.core.ir.rewrite import replaced
 from tinyedge.core.ir.rules import index as ix
-from tinyedge.core.ir.rules.algebra import SIMPLIFY
+from tinyedge.core.ir.rules.algebra import rewrite
 from tinyedge.core.ir.shapes import maximum
 from tinyedge.core.ir.spec import REDUCE_KINDS
 from tinyedge.core.ir.uop import UOp, as_node, own_ranges, toposort
@@ -41,7 +41,7 @@ def bound_ranges(sink: UOp, counts: Collection[str]) -> UOp:
         if kind in REDUCE_KINDS:
             sink = mask_reductions(sink, target, (clamped, (longer,)), inside)
         else:
-            stores = [SIMPLIFY.rewrite((store,), {target: clamped})[0] for store in sink.src]
+            stores = [rewrite((store,), {target: clamped})[0] for store in sink.src]
             sink = sink.replace(tuple(access.also_under(inside, store) for store in stores))
     return sink
 
@@ -55,7 +55,7 @@ def _has_room(load: UOp, target: UOp, longer: UOp) -> bool:
     if load.op is not ops.LOAD or target not in load.ranges:
         return True
     param = load.src[0].arg
-    (address,) = SIMPLIFY.rewrite((load.src[1],), {target: longer})
+    (address,) = rewrite((load.src[1],), {target: longer})
     low, high = bounds(address)
     return not param.is_image and low >= 0 and high < maximum(param.layout.count(param.shape))
 

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.ir import ops
-from tinyedge.core.ir.rewrite import Bindings, Operand, Pattern, Rule, RuleSet, any_, of
+from tinyedge.core.ir.rewrite import (
+    Bindings,
+    Operand,
+    Pattern,
+    Rule,
+    RuleSet,
+    any_,
+    bottom_up,
+    of,
+)
 from tinyedge.core.ir.rules import index as ix
 from tinyedge.core.ir.rules import spans
 from tinyedge.core.ir.uop import UOp, const
@@ -167,3 +176,23 @@ RULES = [
 
 SIMPLIFY = RuleSet("simplify", RULES, _index_or_constant)
 simplify = SIMPLIFY.apply
+
+
+def operands(node: UOp) -> tuple[UOp, ...]:
+    """What a node is simplified from: the atoms of an index, as it is simplified as a whole."""
+    return ix.atoms(node) if ix.is_sum(node) else node.src
+
+
+def simplified(node: UOp, src: tuple[UOp, ...]) -> UOp:
+    """The change that simplifies each node of which `operands` changed."""
+    if ix.is_sum(node):
+        return node if src == ix.atoms(node) else ix.composed(node, src)
+    return node if src == node.src else simplify(node.replace(src))
+
+
+def rewrite(roots: tuple[UOp, ...], mapping: Mapping[UOp, UOp]) -> tuple[UOp, ...]:
+    """The roots with nodes replaced, and every changed node simplified, operands first. Of a sum of
+    indices only the atoms, or all of it, are replaced.
+    """
+    done = bottom_up(roots, simplified, dict(mapping), operands=operands)
+    return tuple(done[root] for root in roots)

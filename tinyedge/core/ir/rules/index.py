@@ -18,6 +18,7 @@ from tinyedge.core import dtype as dt
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.intervals import floor_quotient
 from tinyedge.core.ir.polynomial import (
+    Terms,
     added,
     bounds,
     build,
@@ -64,6 +65,33 @@ def _mul(a: UOp, b: UOp) -> UOp:
 
 def _neg(a: UOp) -> UOp:
     return build(scaled(terms(a), -1))
+
+
+def is_sum(node: UOp) -> bool:
+    """Whether an index is made of others by sums and products alone."""
+    return node.dtype is dt.index and node.op in _SUMS
+
+
+_SUMS = frozenset((ops.ADD, ops.SUB, ops.NEG, ops.MUL))
+
+
+def atoms(node: UOp) -> tuple[UOp, ...]:
+    """What the polynomial of an index is made of."""
+    if node._atoms is None:
+        node._atoms = tuple(dict.fromkeys([atom for m in terms(node) for atom in m]))
+    return node._atoms
+
+
+def composed(node: UOp, values: Iterable[UOp]) -> UOp:
+    """An index with other values of its `atoms`: all of the sum at once, not term by term."""
+    places = dict(zip(atoms(node), values, strict=True))
+    total: Terms = {}
+    for monomial, coefficient in terms(node).items():
+        part: Terms = {(): coefficient}
+        for atom in monomial:
+            part = times(terms(places[atom]), part)
+        total = added(total, part)
+    return _whole(build(total))
 
 
 def joined(size: Size) -> UOp:
