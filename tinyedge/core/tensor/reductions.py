@@ -9,7 +9,7 @@ from tinyedge.core.ir import args, ops
 from tinyedge.core.ir.ops import Primitive
 from tinyedge.core.ir.shapes import product
 from tinyedge.core.ir.uop import UOp
-from tinyedge.core.tensor.base import Axes, axes_of, computed
+from tinyedge.core.tensor.base import Axes, Scalar, axes_of, computed
 from tinyedge.core.tensor.memory import Memory
 
 if TYPE_CHECKING:
@@ -40,20 +40,29 @@ class Reductions(Memory):
     @computed
     def blocked_sum(self, axis: Axes = None, keepdims: bool = False) -> Self:
         """As `sum`; but so many floats are summed by blocks that rounding errors stay small."""
+        blocks = self.in_blocks(axis) if self.dtype.is_float else None
+        if blocks is None:
+            return self.sum(axis, keepdims)
+        result = blocks.sum(-1).in_memory().blocked_sum(-1)
+        chosen = axes_of(axis, self.ndim)
+        kept = [1 if axis in chosen else length for axis, length in enumerate(self.shape)]
+        return result.reshape(kept) if keepdims else result
+
+    def in_blocks(self, axis: Axes = None, value: Scalar = 0) -> Self | None:
+        """What a sum over the axes has in each of its blocks, [..., blocks, terms], `value` behind
+        the last; None where it has so few terms that it is not by blocks.
+        """
         chosen = sorted(set(axes_of(axis, self.ndim)))
         count = product(self.shape[axis] for axis in chosen)
-        if not self.dtype.is_float or not isinstance(count, int) or count <= MANY_TERMS:
-            return self.sum(axis, keepdims)
+        if not isinstance(count, int) or count <= MANY_TERMS:
+            return None
         left = [axis for axis in range(self.ndim) if axis not in chosen]
         lines = self.permute([*left, *chosen]).flatten(len(left))
         sizes = [size for size in range(BLOCKS[1], BLOCKS[0] - 1, -1) if count % size == 0]
         whole = [size for size in sizes if size % WHOLE == 0]
         size = min(whole or sizes or BLOCKS[:1], key=lambda size: abs(size * size - count))
-        padded = lines.pad([*((0, 0) for _ in left), (0, -count % size)])
-        blocks = padded.reshape((*lines.shape[:-1], -(-count // size), size)).sum(-1)
-        kept = [1 if axis in chosen else length for axis, length in enumerate(self.shape)]
-        result = blocks.in_memory().blocked_sum(-1)
-        return result.reshape(kept) if keepdims else result
+        padded = lines.pad([*((0, 0) for _ in left), (0, -count % size)], value)
+        return padded.reshape((*lines.shape[:-1], -(-count // size), size))
 
     def prod(self, axis: Axes = None, keepdims: bool = False) -> Self:
         return self._reduce(ops.MUL, axis, keepdims)

@@ -6,7 +6,8 @@ them are too few to keep a device busy.
     y[i] = sum of x[i, r], r in 0..n  ->  p[i, j] = sum of x[i, m*j + r], r in 0..m    for j in 0..b
                                           y[i] = sum of p[i, j], j in 0..b
 
-Those of a row beside its greatest score have blocks of their own: long_scores.py.
+Those of a row beside its greatest score have blocks of their own, long_scores.py, and those of what
+is summed by blocks anyway have these: beside_sums.py.
 
 The partial results p lie in memory. Elements behind the last whole block are a third reduction. The
 number of blocks depends on the sizes and on the device's facts alone, so that results do not depend
@@ -18,6 +19,7 @@ from __future__ import annotations
 from math import isqrt, prod
 
 from tinyedge.core.compiler.caps import Caps
+from tinyedge.core.compiler.schedule.beside_sums import beside_sums, of_the_same_blocks
 from tinyedge.core.compiler.schedule.long_scores import of_scores
 from tinyedge.core.ir import args, ops
 from tinyedge.core.ir.rewrite import bottom_up
@@ -55,7 +57,9 @@ def split_long_reductions(
     kept = () if fp16_storage else found  # as fp16 a block's greatest is not what its sum took
     scores = dict(pair for node in kept for pair in of_scores(node, users.get(node, []), caps))
     divided = {n: parts for n in reductions if (parts := _parts_of_product(n, caps))[1] > 1}
-    if not found and not divided:
+    others = [n for n in reductions if n not in scores and n not in divided]
+    beside = beside_sums(others, users)
+    if not found and not divided and not beside:
         return {}
 
     def change(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
@@ -63,6 +67,8 @@ def split_long_reductions(
             return scores[node](node.replace(src))
         if node in divided:
             return _in_parts(node.replace(src), *divided[node])
+        if node in beside:
+            return of_the_same_blocks(node.replace(src))
         return _in_two(node.replace(src), found[node], caps) if node in found else None
 
     return bottom_up(roots, change)

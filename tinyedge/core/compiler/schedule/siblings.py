@@ -26,9 +26,8 @@ stored of its elements are made together, if each is to lie in memory and is mad
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 
 from tinyedge.core.compiler.caps import Caps
 from tinyedge.core.compiler.schedule.forming import Draft, Former
@@ -46,7 +45,9 @@ from tinyedge.core.ir.uop import Size, UOp, as_size, toposort
 
 MOST_OUTPUTS = 4  # of a kernel
 LARGE_KERNEL = 400  # nodes of one that is joined
-FAR = 4  # steps between joined kernels, over which the outputs of the later one are kept longer
+# steps between joined kernels, over which the outputs of the later one are kept longer; and between
+# reductions, which leave little
+FAR, FAR_REDUCED = 4, 16
 SHORT = 4  # how many times shorter a product is than one beside which it takes no time of its own
 TILE = 16  # outputs that a thread of a product computes
 
@@ -59,6 +60,7 @@ class _Kernel:
     read: frozenset[TensorBuffer] = field(init=False)  # but for weights
     reductions: list[UOp] = field(init=False)
     nodes: list[UOp] = field(init=False)
+    beside: frozenset[TensorBuffer] = frozenset()  # what is written with what it reads
 
     def __post_init__(self) -> None:
         inputs = self.draft.storages[len(self.draft.outputs) :]
@@ -72,6 +74,11 @@ class _Kernel:
         return self.draft.contraction is not None and all(
             len({n.src[0] for n in toposort((r,)) if n.op is ops.LOAD}) > 1 for r in self.reductions
         )
+
+    @property
+    def reduces(self) -> bool:
+        """Whether it has reductions, none of which are products'."""
+        return bool(self.reductions) and self.draft.contraction is None
 
     @property
     def work(self) -> int:
@@ -92,7 +99,7 @@ def _is_plain(draft: Draft, written: Counter[TensorBuffer]) -> bool:
     (part,) = draft.parts
     first = part.undecided is not None or part.output.role == "output"
     serial = (n for n in toposort((draft.sink,)) if n.op is ops.RANGE and n.arg.kind == "serial")
-    return first and written[part.output] == 1 and bool(part.shape) and not any(serial)
+    return first and written[part.output] == 1 and not any(serial)
 
 
 def _joined(steps: Sequence[Step], alone: set[Draft], former: Former) -> list[Step]:
@@ -104,11 +111,15 @@ def _joined(steps: Sequence[Step], alone: set[Draft], former: Former) -> list[St
     ]
     found = {n: _Kernel(d) for n, s in enumerate(left) if (d := _single(s, alone)) is not None}
     for number in list(found):
-        for other in _near(left, number):
-            if number not in found or other not in found:
+        if number not in found:
+            continue
+        far = FAR_REDUCED if found[number].reduces else FAR
+        for other in _near(left, number, far):
+            if other not in found:
                 continue
             kernel = found[number]
-            near = {*kernel.read, *kernel.draft.outputs}
+            kernel.beside = _written_beside(kernel.read, found.values())
+            near = {*kernel.read, *kernel.beside, *kernel.draft.outputs}
             if near.isdisjoint(found[other].read):
                 continue
             between = [step for step in left[number:other] if step is not None]
@@ -120,10 +131,24 @@ def _joined(steps: Sequence[Step], alone: set[Draft], former: Former) -> list[St
     return [step for step in left if step is not None]
 
 
-def _near(left: Sequence[Step | None], number: int) -> Iterator[int]:
-    """The numbers of the steps right behind one that are still there."""
-    later = (other for other in range(number + 1, len(left)) if left[other] is not None)
-    return islice(later, FAR - 1)
+def _near(left: Sequence[Step | None], number: int, far: int) -> Iterator[int]:
+    """The numbers of the steps right behind one that are still there, and still there behind it."""
+    stay = 0
+    for other in range(number + 1, len(left)):
+        if left[other] is None:
+            continue
+        yield other
+        stay += left[other] is not None
+        if stay == far - 1:
+            return
+
+
+def _written_beside(
+    read: frozenset[TensorBuffer], kernels: Iterable[_Kernel]
+) -> frozenset[TensorBuffer]:
+    """What kernels of several outputs write beside what is read."""
+    written = (k.draft.outputs for k in kernels if len(k.draft.parts) > 1)
+    return frozenset(o for outputs in written if not read.isdisjoint(outputs) for o in outputs)
 
 
 def _single(step: Step | None, alone: set[Draft]) -> Draft | None:
@@ -173,7 +198,7 @@ def _fit(a: _Kernel, b: _Kernel, caps: Caps) -> bool:
 def _are_alike(a: _Kernel, b: _Kernel, caps: Caps) -> bool:
     """Whether two kernels that read the same do the same kind of work."""
     return (
-        (b.read <= a.read or _updates(a, b))
+        (b.read <= a.read | a.beside or _updates(a, b))
         and len(a.reductions) == len(a.draft.parts) * len(b.reductions)
         and len(b.reductions) <= 1
         and a.products == b.products
