@@ -22,6 +22,7 @@ import pytest
 from tests import models
 from tests.cuda.device import open as a_cuda_device
 from tests.cuda.shim import Shim
+from tests.exporters.networks import Network
 from tests.process_replay import corpus
 from tests.targets import programs
 from tinyedge import cli
@@ -681,8 +682,30 @@ def test_counters_are_explained(tinyedge: Command, tmp_path: Path) -> None:
         assert code == 0 and head.split() == names.split()
         loads, fused = counts
         assert loads in row and row.split(loads)[1].split()[:2] == ["0", str(fused)]
-    code, _, err = tinyedge("explain", file, "--counters", "--stop-after", "fuse")
-    assert code == 2 and "--counters" in err
+    for option, value in (("--stop-after", "fuse"), ("--kernel", "0")):
+        code, _, err = tinyedge("explain", file, "--counters", option, value)
+        assert code == 2 and f"leave {option} out" in err
+
+
+def test_counters_of_kernels_that_share_a_text(tinyedge: Command, tmp_path: Path) -> None:
+    """Three products, two of one size, whose kernels are one text on webgpu: launches, arithmetic
+    and bytes are of each size, which two numbers of it, given to the text, are among.
+    """
+    n, file = Network("sizes", 17), tmp_path / "products.onnx"
+    sizes, made = ((16, 32, 64), (16, 32, 64), (32, 64, 96)), {}
+    for number, (rows, inner, columns) in enumerate(sizes):
+        x = n.input(f"x{number}", [rows, inner])
+        made[n.node("MatMul", x, n.drawn(inner, columns))] = [rows, columns]
+    onnx.save(n.model(made), file)
+    _, out, _ = tinyedge("explain", file, "--stop-after", "assemble")
+    assert out.count("k0_matmul_0") == 3
+    code, out, _ = tinyedge("explain", file, "--counters")
+    rows = [line.split()[1:5] for line in out.splitlines()[1:]]
+    expected = []
+    for count, (m, k, n_) in ((2, sizes[0]), (1, sizes[2])):
+        work, size = 2 * m * k * n_, 4 * (m * k + k * n_ + m * n_ + 2)
+        expected.append([str(count), str(work), str(size), f"{work / size:.1f}"])
+    assert code == 0 and rows == expected
 
 
 def test_open_sizes_are_explained(tinyedge: Command) -> None:

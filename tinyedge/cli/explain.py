@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -83,8 +84,12 @@ def command(
     """
     if kernel is not None and stop_after in ("retype", "fold"):
         raise click.UsageError(f"there are no kernels yet after {stop_after}: leave --kernel out")
-    if counters and (stop_after != NAMES[-1] or kernel is not None):
-        raise click.UsageError("--counters is for all kernels, when they are made")
+    given = {"--stop-after": stop_after != NAMES[-1], "--kernel": kernel is not None}
+    if counters and any(given.values()):
+        without = " and ".join(option for option, there in given.items() if there)
+        raise click.UsageError(
+            f"--counters is a table of all kernels, when they are made: leave {without} out"
+        )
     if profile is not None and "," in profile:
         raise click.BadParameter(
             f"{profile!r}: one program is shown, so give one profile", param_hint="--profile"
@@ -172,24 +177,18 @@ def _print_kernel(state: Compilation, index: int, stage: str) -> None:
 
 
 def _print_counters(state: Compilation) -> None:
-    """The innermost loops of each kernel, and its arithmetic against the bytes that it takes."""
-    program = state.program
-    assert program is not None
-    moved: dict[str, list[int]] = {}
-    for entry in program.entries:
-        for step in launches(entry.steps):
-            source = program.kernels[step.kernel].source
-            size = sum(program.buffers[number].bytes for number in set(step.buffers))
-            moved.setdefault(source, []).append(size)
+    """The innermost loops of each kernel, and its arithmetic against the bytes that it takes: a row
+    for what it takes, as launches of one kernel may take buffers of several sizes.
+    """
     rows = []
-    for kernel in state.kernels.values():
+    for (sink, size), count in _sized_launches(state).items():
+        kernel = state.kernels[sink]
         assert kernel.text is not None
-        inner, sizes = inner_loops(kernel.text), moved.get(kernel.source, [0])
+        inner = inner_loops(kernel.text)
         loads = ", ".join(f"{count} x {lanes}" for lanes, count in inner.loads.items())
-        intensity = kernel.flops / max(1, min(sizes))
         rows.append(
             (
-                *(kernel.name, len(sizes), kernel.flops, max(sizes), f"{intensity:.1f}"),
+                *(kernel.name, count, kernel.flops, size, f"{kernel.flops / max(1, size):.1f}"),
                 *(loads or "-", inner.guards, inner.fused, inner.flops, inner.integers),
                 inner.registers,
             )
@@ -201,6 +200,21 @@ def _print_counters(state: Compilation) -> None:
         ),
         rows,
     )
+
+
+def _sized_launches(state: Compilation) -> Counter[tuple[UOp, int]]:
+    """How often each kernel is launched with buffers of so many bytes, each buffer once, by the
+    kernel's number. Kernels of one text are apart: their launches differ in arithmetic.
+    """
+    program = state.program
+    assert program is not None
+    steps = (step for entry in program.entries for step in launches(entry.steps))
+    found: Counter[tuple[UOp, int]] = Counter()
+    for launch, step in zip(state.launches, steps, strict=True):
+        size = sum(program.buffers[number].bytes for number in set(step.buffers))
+        found[launch.sink, size] += 1
+    order = {sink: number for number, sink in enumerate(state.kernels)}
+    return Counter(dict(sorted(found.items(), key=lambda each: order[each[0][0]])))
 
 
 def _print_steps(state: Compilation) -> None:
