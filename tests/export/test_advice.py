@@ -35,6 +35,19 @@ def one(op: str, shape: list[Any], *operands: Any, outputs: int = 1, **attribute
     return model(nodes, inputs=[info("x", shape)], weights=weights, opset=20)
 
 
+def bounded() -> ModelProto:
+    """A reshape of x [N] to max(N, 8) + min(N, 8) - 8, which is N, but not known to be below 8."""
+    nodes = [
+        node("Shape", ["x"], ["n"]),
+        node("Max", ["n", "eight"], ["more"]),
+        node("Min", ["n", "eight"], ["less"]),
+        node("Add", ["more", "less"], ["sum"]),
+        node("Sub", ["sum", "eight"], ["to"]),
+        node("Reshape", ["x", "to"], ["y"], name="it"),
+    ]
+    return model(nodes, inputs=[info("x", ["N"])], weights=[ints("eight", [8])], opset=20)
+
+
 FITS = {
     "Conv": (one("Conv", ROW, KERNEL), "N=3..24"),
     "Conv with strides and dilations": (
@@ -58,6 +71,7 @@ FITS = {
     "Split": (one("Split", ["N"], [5, 3], outputs=2), "N=8"),
     "Squeeze": (one("Squeeze", ["N", 3], [0]), "N=1"),
     "Reshape": (one("Reshape", ["N"], [3, 4]), "N=12"),
+    "Reshape to what has bounds": (bounded(), "N=8..24:8"),
     "Reshape by a quotient": (one("Reshape", ["N", 3], [-1, 4]), "N=4..24:4"),
     "DepthToSpace": (one("DepthToSpace", [1, "N", 2, 2], blocksize=2), "N=4..24:4"),
     "SpaceToDepth": (one("SpaceToDepth", [1, 2, "N", 2], blocksize=2), "N=2..24:2"),

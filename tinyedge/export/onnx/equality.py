@@ -12,7 +12,9 @@ from tinyedge.core.errors import InputError
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.polynomial import bounds
 from tinyedge.core.ir.reference import size_value
-from tinyedge.core.ir.uop import Size, UOp, toposort
+from tinyedge.core.ir.rules.algebra import SIMPLIFY
+from tinyedge.core.ir.shapes import symbol
+from tinyedge.core.ir.uop import Size, UOp, as_node, toposort
 from tinyedge.core.program.ports import say
 from tinyedge.core.tensor.expressions import expression
 from tinyedge.core.tensor.tensor import Tensor
@@ -117,15 +119,15 @@ def _least_suggestion(size: Size, least: int, symbols: Sequence[UOp]) -> str:
 def _suggestion(a: Size, b: Size, symbols: Sequence[UOp]) -> str:
     for step in _STEPS:
         ranges: dict[str, range] = {}
-        for symbol in symbols:
-            own = symbol.arg
+        for node in symbols:
+            own = node.arg
             unit = math.lcm(step, own.step)
             first = -(-(own.min * own.step + own.offset) // unit) * unit
             last = (own.max * own.step + own.offset) // unit * unit
             if own.offset or first > last or first < 1:
                 break
             ranges[own.name] = range(first, last + 1, unit)
-        if len(ranges) == len({symbol.arg.name for symbol in symbols}) and _equal(a, b, ranges):
+        if len(ranges) == len({node.arg.name for node in symbols}) and _equal(a, b, ranges):
             flags = [f"--dim '{name}={r[0]}..{r[-1]}:{r.step}'" for name, r in ranges.items()]
             return "give the size a step: " + " ".join(flags)
     if len(symbols) == 1:
@@ -137,9 +139,16 @@ def _suggestion(a: Size, b: Size, symbols: Sequence[UOp]) -> str:
 
 
 def _equal(a: Size, b: Size, ranges: Mapping[str, range]) -> bool:
-    """Whether two sizes agree at up to 64 values of every symbol."""
-    for number in range(64):
-        values = {name: r[number * (len(r) // 64 or 1) % len(r)] for name, r in ranges.items()}
-        if size_value(a, values) != size_value(b, values):
-            return False
-    return True
+    """Whether two sizes would be known to be equal if their symbols had these ranges, whose steps
+    are multiples of their own. Values that agree are not enough: an import compares what sizes
+    become, of which a minimum or a division may not go away.
+    """
+    sizes = (as_node(a), as_node(b))
+    steps = {
+        node: as_node(symbol(node.arg.name, own[0], own[-1], own.step) // node.arg.step)
+        for node in toposort(sizes)
+        if node.op is ops.SYMBOL
+        for own in (ranges[node.arg.name],)
+    }
+    first, second = SIMPLIFY.rewrite(sizes, steps)
+    return first is second
