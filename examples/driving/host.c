@@ -78,11 +78,13 @@ static void check(te_context *context, te_status status) {
 
 /* --- the command line ------------------------------------------------------------------------ */
 
-static double number(const char *text, double least, double most) {
-    char *end;
+static double number(const char *option, const char *text, double least, double most) {
+    char *end, words[128];
     const double value = strtod(text, &end);
-    const bool whole = end != text && !*end;
-    if (!whole || !(value >= least && value <= most)) stop(USAGE, text, "no such number");
+    if (end == text || *end || !(value >= least && value <= most)) {
+        snprintf(words, sizeof words, "it takes a number, %g to %g, not %s", least, most, text);
+        stop(USAGE, option, words);
+    }
     return value;
 }
 
@@ -104,15 +106,15 @@ static arguments parse(int count, char **words) {
         else if (!next) stop(USAGE, word, "no such option, or it needs a value");
         else {
             i++;
-            if (!strcmp(word, "--frames")) a.frames = (long)number(next, 0, 1e9);
-            else if (!strcmp(word, "--hz")) a.hz = number(next, 0.1, 10000);
-            else if (!strcmp(word, "--threads")) a.threads = (int)number(next, 1, 64);
-            else if (!strcmp(word, "--stride")) a.stride = (int)number(next, 2, 65536);
+            if (!strcmp(word, "--frames")) a.frames = (long)number(word, next, 0, 1e9);
+            else if (!strcmp(word, "--hz")) a.hz = number(word, next, 0.1, 10000);
+            else if (!strcmp(word, "--threads")) a.threads = (int)number(word, next, 1, 64);
+            else if (!strcmp(word, "--stride")) a.stride = (int)number(word, next, 2, 65536);
             else if (!strcmp(word, "--raw")) a.raw = next;
             else if (!strcmp(word, "--device")) a.device = next;
             else if (!strcmp(word, "--cache")) a.cache = next;
             else if (!strcmp(word, "--desire")) {
-                a.desire = (int)number(next, 0, MODEL_INPUT_DESIRE_ELEMENTS - 1);
+                a.desire = (int)number(word, next, 0, MODEL_INPUT_DESIRE_ELEMENTS - 1);
             } else if (!strcmp(word, "--turn")) {
                 double *turn = a.turn;
                 if (sscanf(next, "%lf,%lf,%lf", &turn[0], &turn[1], &turn[2]) != 3) {

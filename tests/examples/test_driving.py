@@ -368,6 +368,7 @@ def test_the_program_stops_when_told(built: Path) -> None:
 def test_the_program_refuses(built: Path, tmp_path: Path) -> None:
     for words in (["--bogus"], ["--hz"], ["--hz", "fast"], ["--desire", "8"], ["--turn", "1"]):
         host(built, *words, code=2)
+    assert "--hz: it takes a number, 0.1 to 10000, not 0" in host(built, "--hz", 0, code=2)
     host(built, "--raw", tmp_path / "missing", code=2)
     assert "directory" in host(built, "--raw", tmp_path, code=2)
     (tmp_path / "short").write_bytes(bytes(1000))

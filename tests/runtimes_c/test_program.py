@@ -56,7 +56,9 @@ def test_no_times_of_runs_that_fail(tmp_path: Path) -> None:
     np.zeros(2, np.int32).tofile(folder / "n")
     for more, why in (
         ((), "elements of input n are 4 bytes, the file has 8"),
-        (("--loop", "2.5"), "a whole number"),
+        (("--loop", "2.5"), "--loop: it takes a whole number, 1 to 1e9, not 2.5"),
+        (("--threads", "0"), "--threads: it takes a whole number, 1 to 1e9, not 0"),
+        (("--hz", "fast"), "--hz: it takes a number, 0.001 to 1e9, not fast"),
         (("--output", f"picked={folder}/none/picked"), "No such file"),
     ):
         done = subprocess.run((*command, *more), capture_output=True, text=True)
@@ -78,6 +80,7 @@ def test_refusals_say_what_is_taken(tmp_path: Path) -> None:
         ("--symbol", "K=1", "K: no such symbol; the bundle has N, M"),
         ("--symbol", "M=6", "M: it is 4 to 16 by steps of 4, not 6"),
         ("--symbol", "N=9", "N: it is 1 to 8 by steps of 1, not 9"),
+        ("--symbol", "N=2x", "N: it is 1 to 8 by steps of 1, not 2x"),
     ):
         command = (folder / "build" / "run", option, value)
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True)

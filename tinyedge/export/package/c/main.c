@@ -72,18 +72,20 @@ static void add_pair(pair *pairs, int *count, char *text) {
     pairs[(*count)++] = (pair){text, equals + 1};
 }
 
-static double number(const char *text, double least) {
-    char *end;
+/* The value of an option, of which `kind` says more: "whole " or nothing. */
+static double number(const char *option, const char *text, const char *kind, double least) {
+    char *end, words[128];
     const double value = strtod(text, &end);
-    const bool read = end != text && !*end;
-    if (!read || !(value >= least && value <= 1e9)) stop(USAGE, "no such number", text);
+    const bool read = end != text && !*end && value >= least && value <= 1e9;
+    if (!read || (*kind && value != (double)(long)value)) {
+        snprintf(words, sizeof words, "it takes a %snumber, %g to 1e9, not %s", kind, least, text);
+        stop(USAGE, words, option);
+    }
     return value;
 }
 
-static long whole(const char *text, long least) {
-    const double value = number(text, (double)least);
-    if (value != (double)(long)value) stop(USAGE, "it takes a whole number", text);
-    return (long)value;
+static long whole(const char *option, const char *text) {
+    return (long)number(option, text, "whole ", 1);
 }
 
 static void help(void) {
@@ -124,9 +126,9 @@ static arguments parse(int count, char **words) {
             else if (!strcmp(word, "--variant")) a.variant = next;
             else if (!strcmp(word, "--load-states")) a.load_states = next;
             else if (!strcmp(word, "--save-states")) a.save_states = next;
-            else if (!strcmp(word, "--threads")) a.threads = (int)whole(next, 1);
-            else if (!strcmp(word, "--loop")) a.loop = whole(next, 1);
-            else if (!strcmp(word, "--hz")) a.hz = number(next, 1e-3);
+            else if (!strcmp(word, "--threads")) a.threads = (int)whole(word, next);
+            else if (!strcmp(word, "--loop")) a.loop = whole(word, next);
+            else if (!strcmp(word, "--hz")) a.hz = number(word, next, "", 1e-3);
             else stop(USAGE, "no such option: see --help", word);
         }
     }
@@ -288,9 +290,11 @@ static int64_t symbol_size(const te_model *model, const arguments *a, int index)
     te_symbol_info info;
     te_symbol(model, index, &info);
     const char *given = chosen(a->symbols, a->symbol_count, info.name);
-    const int64_t size = given ? whole(given, 0) : info.max;
-    if (size < info.min || size > info.max || (size - info.min) % info.step) {
-        char words[128];
+    char *end = "";
+    const int64_t size = given ? strtoll(given, &end, 10) : info.max;
+    const bool read = !given || (end != given && !*end);
+    if (!read || size < info.min || size > info.max || (size - info.min) % info.step) {
+        char words[256];
         snprintf(words, sizeof words, "it is %lld to %lld by steps of %lld, not %s",
                  (long long)info.min, (long long)info.max, (long long)info.step, given);
         stop(USAGE, words, info.name);
