@@ -32,7 +32,7 @@ from tinyedge.core.compiler.optimize.sizes import share_sizes
 from tinyedge.core.compiler.scaled import with_scaled_weights
 from tinyedge.core.compiler.schedule.constants import fold_constants
 from tinyedge.core.compiler.schedule.full import in_full
-from tinyedge.core.compiler.schedule.in_place import write_over
+from tinyedge.core.compiler.schedule.in_place import results_over, write_over
 from tinyedge.core.compiler.schedule.launches import Refusals, ScheduledLaunch, ScheduleOptions
 from tinyedge.core.compiler.schedule.long_reductions import split_long_reductions
 from tinyedge.core.compiler.schedule.long_rows import keep_long_rows
@@ -116,10 +116,17 @@ def _order(state: Compilation) -> None:
 
 
 def _write_over(state: Compilation) -> None:
-    """States' new values in place of the old ones, where their kernels allow it."""
+    """States' new values in place of the old ones, where their kernels allow it, and results of a
+    processor, of more than a thread's array, in place of what they are made of.
+    """
     for entry in state.entries:
         for old, new in _in_place(entry):
             write_over(entry.schedule.launches, old, new)
+        if state.caps.threads == 1:
+            found = list(entry.schedule.outputs.values())
+            first = len(found) - len(entry.updates)
+            results = [each for each in found[:first] if each not in found[first:]]
+            results_over(entry.schedule.launches, results, state.caps.array)
 
 
 def _in_place(entry: CompiledEntry) -> Iterator[tuple[TensorBuffer, TensorBuffer]]:

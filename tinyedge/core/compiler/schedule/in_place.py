@@ -5,6 +5,11 @@
 Such a kernel gets the new value's argument in place of the old one's, so that no device sees two
 arguments that are one memory. No other element of the old value is read, and none by the kernel's
 later stores or by later launches: then `sharing` gives the new value the state's own buffer.
+
+A long result that is made of an intermediate one in this way, as a softmax of its exponentials, has
+that in its own memory:
+
+    e[i] = exp(x[i]); y[i] = e[i] * f   ->   y[i] = exp(x[i]); y[i] = y[i] * f
 """
 
 from __future__ import annotations
@@ -18,8 +23,9 @@ from tinyedge.core.compiler.schedule.launches import (
     all_launches,
 )
 from tinyedge.core.ir import ops
-from tinyedge.core.ir.buffers import TensorBuffer
+from tinyedge.core.ir.buffers import TensorBuffer, row_major
 from tinyedge.core.ir.rewrite import bottom_up
+from tinyedge.core.ir.shapes import product
 from tinyedge.core.ir.uop import UOp, toposort
 
 
@@ -38,15 +44,59 @@ def write_over(steps: Sequence[ScheduledStep], old: TensorBuffer, new: TensorBuf
         launch.sink, launch.storages = found.sink, found.storages
 
 
+def results_over(
+    steps: Sequence[ScheduledStep], results: Sequence[TensorBuffer], least: int
+) -> None:
+    """Have what the launch that makes a result reads for the last time, element by element, lie in
+    the result's memory from the beginning, where that is more than so many bytes: one array less
+    goes through the caches. results: no states' new values.
+    """
+    launches = list(all_launches(steps))
+    for new in results:
+        (launch, *others) = [each for each in launches if new in each.storages] or [None]
+        if launch is None or others or not _is_longer(new, least):
+            continue
+        for old in launch.storages:
+            users = [each for each in launches if old in each.storages]
+            last = launch is users[-1] and all(each in steps for each in users)
+            found = over(launch, old, new) if old.role == "scratch" and last else None
+            if found is not None:
+                launch.sink, launch.storages = found.sink, found.storages
+                for each in users:
+                    each.storages = tuple(new if s is old else s for s in each.storages)
+                break
+
+
 def over(launch: ScheduledLaunch, old: TensorBuffer, new: TensorBuffer) -> ScheduledLaunch | None:
     """The launch with what it writes in place of what it reads; None if it may not be."""
-    if old.dtype is not new.dtype or old.layout != new.layout or old.layout.rows is not None:
+    if not _same_memory(old, new):
         return None
     before, after = launch.storages.index(old), launch.storages.index(new)
     if not _reads_own_elements(launch.sink, before, after):
         return None
     storages = tuple(s for s in launch.storages if s is not old)
     return replace(launch, sink=_without(launch.sink, before, after), storages=storages)
+
+
+def _same_memory(old: TensorBuffer, new: TensorBuffer) -> bool:
+    """Whether two buffers have their elements at the same places."""
+    if old.dtype is not new.dtype or old.layout.rows is not None:
+        return False
+    if old.layout == new.layout and old.shape == new.shape:
+        return True
+    return _is_plain(old) and _is_plain(new) and product(old.shape) == product(new.shape)
+
+
+def _is_plain(buffer: TensorBuffer) -> bool:
+    """Whether elements lie row-major without gaps."""
+    layout, places = buffer.layout, buffer.layout.count(buffer.shape)
+    order = row_major(buffer.shape).order
+    return layout.order == order and not layout.panel and places == product(buffer.shape)
+
+
+def _is_longer(buffer: TensorBuffer, least: int) -> bool:
+    places = buffer.layout.count(buffer.shape)
+    return isinstance(places, int) and places * buffer.dtype.itemsize > least
 
 
 def _reads_own_elements(sink: UOp, old: int, new: int) -> bool:
