@@ -88,7 +88,7 @@ def choose_profiles(target: str, given: str | Sequence[str]) -> tuple[str, ...]:
     names = given.split(",") if isinstance(given, str) else given
     names = tuple(name.strip() for name in names)
     for place, name in enumerate(names):
-        _choose("profile", name, found.profiles)
+        _choose_profile(target, name)
         if name in names[:place]:
             raise InputError(
                 f"profile {name!r}",
@@ -133,7 +133,7 @@ def check_options(target: str, options: Options) -> None:
     """Raise InputError unless there is such a target and it knows these options."""
     profiles = find_target(target).profiles
     _choose("precision", options.precision, PRECISIONS)
-    _choose("profile", options.profile, profiles)
+    _choose_profile(target, options.profile)
     if options.precision == "fp16" and not profiles[options.profile].fp16_storage:
         raise InputError(
             "precision 'fp16'",
@@ -159,13 +159,25 @@ def _keeping_fp16() -> str:
     return ", ".join(t for t in TARGETS if find_target(t).profiles["default"].fp16_storage)
 
 
-def _choose(option: str, value: str, choices: Collection[str]) -> None:
+def say_profiles(target: str) -> str:
+    """The profiles of a target, for messages."""
+    from tinyedge.export.bundle.reading import Choice, say_choices
+
+    found = find_target(target)
+    return say_choices(Choice(name, found.requires.get(name, ())) for name in found.profiles)
+
+
+def _choose_profile(target: str, name: str) -> None:
+    _choose("profile", name, find_target(target).profiles, say_profiles(target))
+
+
+def _choose(option: str, value: str, choices: Collection[str], said: str = "") -> None:
     if value not in choices:
         raise InputError(
             f"{option} {value!r}",
             f"there is no such {option}",
             id=f"option.{option}",
-            supported=", ".join(choices),
+            supported=said or ", ".join(choices),
         )
 
 

@@ -47,11 +47,13 @@ def pick(target: str, choices: Sequence[Choice], name: str | None = None) -> str
     if not choices and name is None:
         return ""
     if name is not None and name not in [choice.name for choice in choices]:
+        from tinyedge.export.bundle.reading import say_choices
+
         raise InputError(
             f"variant {name!r:.80}",
             "the bundle has no such variant" if choices else "the bundle has no variants",
             id="option.variant",
-            supported=", ".join(choice.name for choice in choices),
+            supported=say_choices(choices),
             next="" if choices else "leave the variant out",
         )
     wanted = [choice for choice in choices if name in (None, choice.name)]

@@ -214,6 +214,11 @@ def _time(title: str, report: Result, what: str) -> Table:
     return title, ["model", "tinyedge", "peer", "ratio", "of wall", "tinyedge is", "peer is"], rows
 
 
+def _short(error: str, length: int) -> str:
+    """For one line of Markdown, maybe as code."""
+    return " ".join(error.replace("`", " ").split())[:length]
+
+
 def _verdict(result: Result, side: str) -> str:
     answer = result.get(side)
     if answer is None:
@@ -321,7 +326,7 @@ def _exports(report: Result) -> Table:
             golden = "yes" if entry["golden"] else "no"
             rows.append([_name(result), number(entry["cpu"]), number(entry["wall"]), golden, ""])
         elif entry:
-            rows.append([_name(result), MISSING, MISSING, MISSING, entry["error"][:110]])
+            rows.append([_name(result), MISSING, MISSING, MISSING, _short(entry["error"], 110)])
     return "Export", ["model", "CPU s", "wall s", "golden", "not yet"], rows
 
 
@@ -427,7 +432,7 @@ def as_markdown(tables: list[Table], notes: list[str]) -> str:
 def _notes(report: Result, mark: str = "") -> list[str]:
     """mark: before and behind what another program said, which may look like Markdown."""
     failures = [
-        f"{result['model']}, {side}: {mark}{result[side]['error'][:300].replace('`', ' ')}{mark}"
+        f"{result['model']}, {side}: {mark}{_short(result[side]['error'], 300)}{mark}"
         for result in report["models"]
         for side in ("ours", "peer", "fallback", *OTHERS, "before")
         if value(result, side, "error")

@@ -83,10 +83,17 @@ def serve(handle: Callable[[Any], dict[str, Any]]) -> None:
         try:
             answer = handle(request)
         except Exception as error:
-            said = str(error).strip().splitlines()
-            answer = {"error": " ".join([f"{type(error).__name__}:", *said[:2]])}
+            answer = {"error": _told(error)}
         pickle.dump(answer, answers)
         answers.flush()
+
+
+def _told(error: Exception) -> str:
+    """What an error says, after its type: one of tinyedge begins with it, and has lines of its own;
+    of others two.
+    """
+    kind, said = f"{type(error).__name__}:", str(error).strip()
+    return said if said.startswith(kind) else " ".join([kind, *said.splitlines()[:2]])
 
 
 def spent() -> float:

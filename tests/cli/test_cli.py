@@ -284,7 +284,7 @@ def test_usage_errors(tinyedge: Command) -> None:
     for profile, said in (
         ("", "choose of"),
         ("sse,avx512", "give one profile"),
-        ("x", "'x': choose"),
+        ("avx2", "'avx2': choose of default (avx2, fma, f16c), sse, avx512, neon"),
     ):
         code, _, err = tinyedge("explain", "model.onnx", "-t", "cpu", "--profile", profile)
         assert code == 2 and said in err

@@ -65,7 +65,7 @@ def failures(rows: Sequence[Result]) -> list[str]:
     for row in rows:
         for side, facts in row["sides"].items():
             if "error" in facts:
-                reason = facts["error"][:200]
+                reason = " ".join(facts["error"].split())[:200]
             elif facts["off"] > TOLERANCE:
                 reason = f"off by {facts['off']:.1e} from onnxruntime"
             else:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from tinyedge.choices import PRECISIONS
+from tinyedge.choices import PRECISIONS, find_target, say_profiles
 from tinyedge.core.dtype import by_name
 from tinyedge.core.errors import RunError
 from tinyedge.core.program.ports import Array, describe
@@ -77,28 +77,32 @@ NO_WINOGRAD = click.option(
     help="Convolutions as plain sums: slower, but smaller, and an infinity stays where it is.",
 )
 
-OTHERS = "Others: wide, shared (webgpu); sse, avx512, neon (cpu); buffers, local, shared (qcom)."
+THOSE = (
+    "The devices to compile for. Without it: default, which are all that are usual (cpu: AVX2). "
+    "Others: wide, shared (webgpu); sse, avx512, neon (cpu); buffers, local, shared (qcom)."
+)
 PROFILE = click.option(
     "--profile",
     metavar="NAME",
-    help=f"The devices to compile for. Default: all that are usual. {OTHERS}",
+    help=THOSE,
 )
 PROFILES = click.option(
     "--profile",
     metavar="NAME,..",
-    help=f"The devices to compile for. Default: all that are usual. {OTHERS} Several (cpu): one "
-    "program for each, of which the best that the machine can run is picked when the bundle is "
-    "loaded.",
+    help=f"{THOSE} Several (cpu): one program for each, of which the best that the machine can run "
+    "is picked when the bundle is loaded.",
 )
 
 
-def check_profiles(names: Sequence[str], known: Collection[str]) -> None:
+def check_profiles(names: Sequence[str], target: str) -> None:
     """Raise BadParameter for names of --profile that the target lacks, or that come again."""
+    known = find_target(target).profiles
     unknown = [name for name in names if name not in known]
     if unknown:
         said = ", ".join(map(repr, unknown))
         raise click.BadParameter(
-            f"{said}: choose of {', '.join(known)}, as --target has them", param_hint="--profile"
+            f"{said}: choose of {say_profiles(target)}, as --target has them",
+            param_hint="--profile",
         )
     twice = [name for place, name in enumerate(names) if name in names[:place]]
     if twice:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tinyedge.api import compile_model
-from tinyedge.choices import choose_options, find_target
+from tinyedge.choices import choose_options
 from tinyedge.cli.arguments import (
     ALLOW_LINKS,
     BOUNDS,
@@ -95,7 +95,7 @@ def command(
             f"{profile!r}: one program is shown, so give one profile", param_hint="--profile"
         )
     if profile is not None:
-        check_profiles([profile], find_target(target).profiles)
+        check_profiles([profile], target)
     importing = choose_import(
         split_dims(dims),
         numbers(bounds, "--bound", "NODE=N"),

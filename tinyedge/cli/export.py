@@ -254,11 +254,11 @@ def command(
       tinyedge export model.onnx --train 'head.*' --loss cross_entropy:scores --batch 16
     """
     import tinyedge
-    from tinyedge.choices import find_fallback, find_target
+    from tinyedge.choices import find_fallback
     from tinyedge.export.package.package import usual_place
 
     if profile is not None:
-        check_profiles(profile.split(","), find_target(target).profiles)
+        check_profiles(profile.split(","), target)
     if fallback is not None:
         find_fallback(fallback, target)
     training = {

@@ -125,7 +125,7 @@ def _notes(result: Result) -> list[str]:
     for entry in result["models"]:
         for name, facts in entry["sides"].items():
             if "error" in facts:
-                notes.append(f"{entry['model']}, {name}: {facts['error'][:300]}")
+                notes.append(f"{entry['model']}, {name}: {' '.join(facts['error'].split())[:300]}")
             elif not facts["right"]:
                 notes.append(f"{entry['model']}, {name}: wrong, off by {facts['difference']:.1e}")
     notes += [

@@ -112,7 +112,9 @@ def test_without_a_gpu(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFi
     """It says so, and asks for nothing else."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert __main__.main(["copy", "--target", "cuda"]) == 1
-    assert "DeviceError: the cuda device" in capsys.readouterr().err
+    first, second, *_ = capsys.readouterr().err.splitlines()
+    assert first == "DeviceError: the cuda device [device.missing]"
+    assert second.startswith("  because    ")
 
 
 def test_a_gpu_is_lent_for_both_studies(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import hashlib
 import os
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import FileIO
@@ -204,6 +204,18 @@ def choices_of(manifest: Record) -> tuple[Choice, ...]:
     return tuple(Choice(each["name"], tuple(each["requires"])) for each in listed)
 
 
+def say_choices(choices: Iterable[Choice]) -> str:
+    """The names of programs or profiles, for messages. What "default" requires is said, as its name
+    does not.
+    """
+    return ", ".join(
+        f"{each.name} ({', '.join(each.requires)})"
+        if each.name == "default" and each.requires
+        else each.name
+        for each in choices
+    )
+
+
 def _of_variant(folder: Path, manifest: Record, name: str) -> dict[str, Any]:
     """The manifest of a bundle's program of that name, verified; `manifest`: manifest.json."""
     for number, record in enumerate(manifest.get("variants", ())):
@@ -216,7 +228,7 @@ def _of_variant(folder: Path, manifest: Record, name: str) -> dict[str, Any]:
         f"variant {name!r:.80}",
         "the bundle has no such variant" if names else "the bundle has one program only",
         id="option.variant",
-        supported=", ".join(names),
+        supported=say_choices(choices_of(manifest)),
         next="" if names else "leave the variant out",
     )
 

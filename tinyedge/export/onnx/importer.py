@@ -34,8 +34,12 @@ from tinyedge.export.onnx.size_limits import SizeLimits
 from tinyedge.export.onnx.variables import left_open
 from tinyedge.export.options import ImportOptions
 
-# For an operator that is not there, by its domain.
-NEXT = {"com.microsoft": "export the model again without onnxruntime's optimizer"}
+# For an operator that is not there, by its domain: its optimizer, and its builder of language
+# models, whose attention no plain export has.
+NEXT = {
+    "com.microsoft": "export the model again as plain ONNX: without onnxruntime's optimizer, or, "
+    "where a builder of language models wrote it, by torch.onnx.export"
+}
 
 
 def import_model(

@@ -53,9 +53,10 @@ def results_over(
     """
     launches = list(all_launches(steps))
     for new in results:
-        (launch, *others) = [each for each in launches if new in each.storages] or [None]
-        if launch is None or others or not _is_longer(new, least):
+        given = [each for each in launches if new in each.storages]
+        if len(given) != 1 or not _is_longer(new, least):
             continue
+        (launch,) = given
         for old in launch.storages:
             users = [each for each in launches if old in each.storages]
             last = launch is users[-1] and all(each in steps for each in users)
