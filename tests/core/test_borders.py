@@ -15,6 +15,7 @@ from tests.core.profile import examples
 from tests.core.test_tiles import CONVOLUTIONS, DEPTHWISE, check_statements, convolution
 from tests.imported import import_graph
 from tests.study import networks
+from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.compile import compile_graph
 from tinyedge.core.compiler.counters import _innermost, _operations, inner_loops
 from tinyedge.core.compiler.options import Options
@@ -98,6 +99,77 @@ def check_sums(state: Compilation) -> None:
                 loads = [n for n in _operations(body, statements) if n.op is ops.LOAD]
                 assert not any(load.arg for load in loads)
     assert found >= 10
+
+
+def wide(step: int, side: int, channels: int = 24, far: int = 6) -> Any:
+    """A window of 5 x 5 for each channel over few rows that are long, whose first and last columns
+    are borders of all rows; or a first layer of 3 x 3, by 2.
+    """
+    inputs = Inputs()
+    x = inputs.new(RNG.normal(size=(1, channels, far, side)).astype(np.float32))
+    narrow = Tensor.weight("a", RNG.normal(size=(channels, channels, 1, 1)).astype(np.float32))
+    size, groups = ((16, channels, 3, 3), 1) if channels == 3 else ((channels, 1, 5, 5), channels)
+    weight = Tensor.weight("w", RNG.normal(size=size).astype(np.float32))
+    pads = ((size[2] // 2,) * 2,) * 2
+    x = x if channels == 3 else x.conv(narrow)
+    y = x.conv(weight, strides=(step, step), pads=pads, groups=groups).relu()
+    last = Tensor.weight("b", np.ones((4, size[0], 1, 1), np.float32))
+    return {"y": y.conv(last)}, inputs
+
+
+@pytest.mark.parametrize("target", TARGETS[::2], ids=lambda t: t[0])
+def test_a_tile_that_is_rounded_up_has_no_test(target: tuple[str, str]) -> None:
+    """5 pixels do not divide 128: the last ones of a row, each on its own, may be its end."""
+    check_inner_loops(reading_borders(state_for(target, *wide(1, 128, 3, 128))))
+
+
+def check_processor(state: Compilation) -> None:
+    """No condition in a loop that sums, whether of a load or of a region that it chooses."""
+    loops = 0
+    for kernel in reading_borders(state):
+        assert kernel.text is not None
+        statements = kernel.text.linear.statements
+        for body in _innermost(statements):
+            if any(n.op is ops.SET and n.arg is ops.ADD for n in body):
+                loops += 1
+                assert not any(n.op is ops.REGION for n in body)
+                assert not any(n.op is ops.LOAD and n.arg for n in _operations(body, statements))
+    assert loops
+
+
+PROCESSOR = {
+    "first, 7x7 by 2": lambda: first_layer(*FIRST["7x7"]),
+    "first, gray": lambda: first_layer(*FIRST["gray"]),
+    "first, odd": lambda: first_layer(3, 32, 31, 5, 2),
+    "first, wide": lambda: wide(2, 160, 3, 24),
+    "5x5 each": lambda: convolution(48, 48, 14, 5, 1, 48),
+    "5x5 each, far rows": lambda: convolution(144, 144, 56, 5, 2, 144),
+    "5x5 each, wide": lambda: wide(1, 80, 240, 12),
+    "5x5 each, odd": lambda: wide(1, 37),
+    "one row of tiles": lambda: convolution(12, 8, 95, 3, 1, 1),
+    "odd": lambda: convolution(16, 24, 13, 3, 2, 1),
+}
+
+
+@pytest.mark.parametrize("profile", ["default", "avx512"])
+@pytest.mark.parametrize("name", PROCESSOR)
+def test_a_processor_tests_no_border_in_its_sums(name: str, profile: str) -> None:
+    """Nor at the sides of a tile that lies along rows which are far apart: of the pixels beside
+    each other only the first and the last ones have borders.
+    """
+    check_processor(state_for(("cpu", profile), *PROCESSOR[name]()))
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+def test_rows_farther_apart_than_there_are_zeros(steps: int) -> None:
+    """All read the same zeros: a step of the loop is none there."""
+    outputs, inputs = convolution(32, 32, 40, 5, steps, 32)
+    state = state_for(("cpu", "default"), outputs, inputs)
+    (kernel,) = reading_borders(state)
+    assert kernel.text is not None
+    nodes = toposort(kernel.text.linear.statements)
+    assert any(n.op is ops.WHERE and n.dtype is dt.index and n.src[2].arg == 0 for n in nodes)
+    check_statements(state, inputs)
 
 
 @pytest.mark.parametrize("target", TARGETS[1:], ids=lambda t: t[0])
@@ -216,12 +288,17 @@ sizes = st.tuples(
 )
 
 
-@given(sizes, st.sampled_from(TARGETS), st.sampled_from(("dense", "first", "each", "greatest")))
+@given(
+    sizes,
+    st.sampled_from((*TARGETS, ("cpu", "default"))),
+    st.sampled_from(("dense", "first", "each", "greatest")),
+)
 @example((8, 8, 14, 3, 1), TARGETS[0], "each")
 @example((8, 8, 7, 3, 2), TARGETS[0], "dense")
 @example((3, 8, 1, 5, 1), TARGETS[0], "first")
 @example((8, 1, 15, 3, 2), TARGETS[0], "greatest")
 @example((3, 8, 4, 2, 2), TARGETS[0], "first")
+@example((3, 8, 15, 7, 2), ("cpu", "default"), "first")
 @examples(60)
 def test_statements_mean_what_the_kernel_means(
     size: Any, target: tuple[str, str], kind: str

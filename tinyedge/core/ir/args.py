@@ -142,4 +142,4 @@ class Shared:
 class Region:
     """Of a REGION."""
 
-    length: int  # elements
+    length: int  # elements, at least where they are zeros

@@ -241,10 +241,10 @@ class _Machine:
         region = node.src[0]
         wanted = self.inside if active is None else active
         first, offset = (np.broadcast_to(a, self.threads.shape) for a in (start, offset))
-        outside = (offset < 0) | (offset + node.dtype.lanes > region.arg.length)
-        if (outside & wanted).any():
-            raise ValueError(f"a load outside of its region: {node!r}")
         there = wanted & (first != ZEROS)
+        beyond = ~there & (offset + node.dtype.lanes > region.arg.length)
+        if (((offset < 0) | beyond) & wanted).any():
+            raise ValueError(f"a load outside of its region: {node!r}")
         at, inside = self._elements(region.src[0], node.dtype, [first + offset])
         wide = there[:, None] if node.dtype.lanes > 1 else there
         if not (inside | ~wide).all():

@@ -22,6 +22,7 @@ from tinyedge.core.errors import InternalError
 from tinyedge.core.ir import access, fragments, ops
 from tinyedge.core.ir.lowered import Geometry, Linear, workgroup_buffers
 from tinyedge.core.ir.polynomial import bounds
+from tinyedge.core.ir.rewrite import substitute
 from tinyedge.core.ir.sharing import Accesses, stranger
 from tinyedge.core.ir.uop import UOp, toposort
 
@@ -144,9 +145,15 @@ def _check_region_load(node: UOp) -> None:
     region = node.src[0]
     if node.op is ops.STORE or node.arg or [n.dtype for n in node.src[1:]] != [dt.index]:
         raise _fail(node, "a region is read at one index, under no condition of the load's own")
-    low, high = bounds(node.src[1])
+    low, high = bounds(_where_zeros(region, node.src[1]))
     if low < 0 or high + node.dtype.lanes > region.arg.length:
         raise _fail(node, f"a load at {low}..{high} of a region of {region.arg.length}")
+
+
+def _where_zeros(region: UOp, place: UOp) -> UOp:
+    """A place of a load where the region's guard is false."""
+    choices = [n for n in toposort((place,)) if n.op is ops.WHERE and n.src[0] is region.src[2]]
+    return substitute((place,), {n: n.src[2] for n in choices})[0] if choices else place
 
 
 def _check_fragments(nodes: Sequence[UOp]) -> None:

@@ -15,8 +15,10 @@ that counts only where the condition holds. Elsewhere it is made of other elemen
                                                       p += x[i + c] * w
                                                     a += 0 <= y + t - 1 < H ? p : 0
 
-A processor, which may read zeros in place of a buffer, has no sums apart. Products of a filter that
-is known and finite with padding that each thread has at the same place are left out on all devices.
+A processor, which may read zeros in place of a buffer, has no sums apart: the innermost of its
+loops is one that does not change what is tested, if there is one, and reads a region. Products of a
+filter that is known and finite with padding that each thread has at the same place are left out on
+all devices.
 """
 
 from __future__ import annotations
@@ -40,6 +42,7 @@ from tinyedge.core.ir.polynomial import (
 )
 from tinyedge.core.ir.rewrite import bottom_up, substitute
 from tinyedge.core.ir.rules import index as ix
+from tinyedge.core.ir.shapes import maximum
 from tinyedge.core.ir.uop import Size, UOp, as_node, as_size, const, own_ranges, toposort
 
 Conditions = frozenset[UOp]
@@ -53,7 +56,7 @@ EXACT = (
     *(ops.AND, ops.OR, ops.SHL, ops.SHR, ops.LOAD),
 )
 KINDS = (ops.ADD, ops.MAX, ops.MIN)  # of reductions
-MANY_SUMS = 16  # of a loop nest: more are kept in registers only if most are no others than before
+MANY_SUMS = 18  # of a loop nest: more are kept in registers only if most are no others than before
 # Of all sums in a step, where zeros could be read: with fewer that costs less than a loop of which
 # a processor cannot tell the end.
 MANY_PARTS = 16
@@ -122,15 +125,16 @@ class _Borders:
         fewer = any(len(found[each]) < len(_summands(each.src[0], each.arg)) for each in found)
         if not fewer and not any(part.conditions for part in parts):
             return {}
-        limited: Mapping[UOp, UOp] = {}
-        if self.apart or len(parts) >= MANY_PARTS:
-            lanes = [conditions for part in parts for conditions in part.lanes]
-            limited = self._limited(frozenset.intersection(*lanes) if lanes else NONE)
+        lanes = [conditions for part in parts for conditions in part.lanes]
+        limited = self._limited(frozenset.intersection(*lanes) if lanes else NONE)
+        moved = not self.apart and self._move_inside(frozenset().union(*lanes) - self.met)
+        if not self.apart and not moved and len(parts) < MANY_PARTS:
+            limited, self.met = {}, NONE
         for part in parts:
             part.lanes = tuple(conditions - self.met for conditions in part.lanes)
         if self.apart:
             self._hoist(found, limited)
-        if not fewer and not self.met and not any(part.hoisted for part in parts):
+        if not fewer and not moved and not self.met and not any(part.hoisted for part in parts):
             return {}
         for part in parts:
             self._note_start(part)
@@ -191,6 +195,18 @@ class _Borders:
         if step > 0:
             return r, ix.ceildiv(-others, step), as_size(r.src[0])
         return r, 0, others // -step + 1
+
+    def _move_inside(self, tested: Conditions) -> bool:
+        """Let the loop of most steps of those without a test be the innermost one, if the one that
+        is has tests; gives whether another one is.
+        """
+        used = frozenset().union(*(c.ranges for c in tested))
+        free = [r for r in self.own if r not in used]
+        if not free or self.own[-1] not in used:
+            return False
+        inner = max(free, key=lambda r: maximum(as_size(r.src[0])))
+        self.own = (*(r for r in self.own if r is not inner), inner)
+        return True
 
     # Sums that count under a condition.
 
@@ -306,7 +322,7 @@ def _inside(place: Terms, conditions: Iterable[UOp]) -> UOp | None:
             return None
         if not condition.ranges:  # on sizes alone: all places may be outside
             return None
-        a, b = _divided(condition).src  # of whole steps
+        a, b = ix.whole(condition).src  # of whole steps
         left.append(terms(as_node(b) - a - 1))  # by so much it is inside
         ranges |= condition.ranges
     while left:
@@ -362,19 +378,7 @@ def _only_where(lanes: Sequence[Conditions], value: UOp, other: UOp) -> UOp:
 def _together(part: _Part) -> tuple[Conditions, ...]:
     """The conditions of each lane of the sum that a part is in; (): those of no sum of its own."""
     lanes = part.lanes if part.hoisted else ()
-    return tuple(frozenset(map(_divided, conditions)) for conditions in lanes)
-
-
-def _divided(condition: UOp) -> UOp:
-    """A condition on places divided by what divides their terms: some are then the same."""
-    if condition.op is not ops.LT or condition.src[0].dtype is not dt.index:
-        return condition
-    a, b = condition.src
-    rest = dict(terms(b - a - 1))
-    constant, common = rest.pop((), 0), divisor(build(rest))
-    if common < 2:
-        return condition
-    return ix.le(0, as_node(build(rest)) // common + constant // common)
+    return tuple(frozenset(map(ix.whole, conditions)) for conditions in lanes)
 
 
 def _summands(body: UOp, kind: ops.Primitive) -> list[UOp]:

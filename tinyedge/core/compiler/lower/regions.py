@@ -2,28 +2,59 @@
 
 The border of a convolution's data is where guards are. Whether one holds is known before the loop
 over the channels: there the region is chosen, and the loop reads it without a test. Loads at places
-that differ by a constant share a region.
+that differ by a constant share a region, as far apart as there are zeros. Where a loop's own steps
+are farther apart, as rows are, all of them read the same zeros:
+
+    p, m = (0 <= x ? b + start, row : zeros, 0)
+    for y in 0..5:
+      a += p[y * m] * w
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.caps import Caps
 from tinyedge.core.ir import access, args, ops
 from tinyedge.core.ir.polynomial import build, terms
 from tinyedge.core.ir.rewrite import substitute
+from tinyedge.core.ir.rules import index as ix
 from tinyedge.core.ir.shapes import maximum
-from tinyedge.core.ir.uop import UOp, as_node, as_size, toposort
+from tinyedge.core.ir.uop import Size, UOp, as_node, as_size, toposort
 
 
 @dataclass
 class _Region:
     """The loads of a loop under one guard whose places differ by constants alone."""
 
+    guard: UOp
     step: int  # how far apart the places of two iterations are; 0: it is of one iteration
     iterations: int  # at most
     loads: dict[UOp, int] = field(default_factory=dict)  # each with its constant
+
+    @property
+    def strides(self) -> int:
+        """The elements from the first iteration's to the last one's."""
+        return self.step * (self.iterations - 1)
+
+    def windows(self, zeros: int) -> list[_Region]:
+        """Regions of loads that are near enough to each other for so many zeros. A load alone that
+        is in no loop is in none.
+        """
+        strides = self.strides if self.is_near(zeros) else 0
+        found: list[_Region] = []
+        for load, constant in sorted(self.loads.items(), key=lambda each: each[1]):
+            window = found[-1] if found else None
+            if window is None or constant + load.dtype.lanes + strides - window.first > zeros:
+                window = _Region(self.guard, self.step, self.iterations)
+                found.append(window)
+            window.loads[load] = constant
+        return [window for window in found if window.step or len(window.loads) > 1]
+
+    def is_near(self, zeros: int) -> bool:
+        """Whether so many zeros are enough for one load in all iterations."""
+        return self.strides + max(load.dtype.lanes for load in self.loads) <= zeros
 
     @property
     def first(self) -> int:
@@ -31,13 +62,12 @@ class _Region:
 
     @property
     def length(self) -> int:
-        """The elements from the first that is read to the last."""
-        ends = (constant + load.dtype.lanes for load, constant in self.loads.items())
-        return max(ends) - self.first + self.step * (self.iterations - 1)
+        """The elements of one iteration from the first that is read to the last."""
+        return max(at + load.dtype.lanes for load, at in self.loads.items()) - self.first
 
 
-# By the buffer, the guard, the places but for constants, and where an iteration is from the first.
-Found = dict[tuple[UOp, UOp, UOp, UOp], _Region]
+# By the buffer, the guard, the places but for constants and the innermost loop's, and its range.
+Found = dict[tuple[UOp, UOp, UOp, UOp | None], _Region]
 
 
 def open_regions(sink: UOp, caps: Caps) -> UOp:
@@ -52,9 +82,9 @@ def open_regions(sink: UOp, caps: Caps) -> UOp:
             _collect(node.src[0], node.src[-1], found)
     _collect(sink, None, found)
     mapping: dict[UOp, UOp] = {}
-    for key, region in found.items():
-        if region.length <= caps.zeros and (region.step or len(region.loads) > 1):
-            mapping.update(_read(*key, region))
+    for (param, _, rest, inner), region in found.items():
+        for window in region.windows(caps.zeros):
+            mapping.update(_read(param, rest, inner, window, caps.zeros))
     return substitute((sink,), mapping)[0] if mapping else sink
 
 
@@ -72,17 +102,23 @@ def _collect(root: UOp, inner: UOp | None, found: Found) -> None:
             step = polynomial.pop((inner,), 0)
             if step < 1 or inner in as_node(build(polynomial)).ranges:
                 continue
-        moves = as_node(0) if inner is None else as_node(inner * step)
-        key = (node.src[0], guard, as_node(build(polynomial)), moves)
-        region = found.setdefault(key, _Region(step, iterations if step else 1))
+        same = ix.all_of(map(ix.whole, ix.conjuncts(guard)))
+        key = (node.src[0], same, as_node(build(polynomial)), inner if step else None)
+        region = found.setdefault(key, _Region(guard, step, iterations if step else 1))
         region.loads[node] = constant
 
 
-def _read(param: UOp, guard: UOp, rest: UOp, moves: UOp, region: _Region) -> dict[UOp, UOp]:
-    """What the loads of a region become. moves: where an iteration is, from the first one."""
+def _read(param: UOp, rest: UOp, inner: UOp | None, region: _Region, zeros: int) -> dict[UOp, UOp]:
+    """What the loads of a region become. inner: the range of the loop that moves them, if any."""
+    near = region.is_near(zeros)
+    length = region.length + (region.strides if near else 0)
     start = as_node(rest + region.first)
-    node = UOp(ops.REGION, param.dtype, (param, start, guard), args.Region(region.length))
+    node = UOp(ops.REGION, param.dtype, (param, start, region.guard), args.Region(length))
+    step: Size = region.step
+    if not near:
+        step = UOp(ops.WHERE, dt.index, (region.guard, as_node(region.step), as_node(0)))
+    moves = 0 if inner is None else inner * step
     return {
-        load: access.load(node, (as_node(moves + (constant - region.first)),), dtype=load.dtype)
-        for load, constant in region.loads.items()
+        load: access.load(node, (as_node(moves + (at - region.first)),), dtype=load.dtype)
+        for load, at in region.loads.items()
     }

@@ -28,6 +28,8 @@ from tinyedge.core.ir.uop import UOp, toposort
 
 UNROLL = 4  # steps of a sum in one iteration of its loop
 MOST_TAPS = 64  # products of a tile's taps that are copies, where somebody waits for a compiler
+MOST_COPIES = 128  # of a product in the text of a kernel that is unrolled for reuse
+BORDERS = 0.1  # of a load, for each product of rows that have a border beside them
 SUMS_IN_FLIGHT = 8  # of which a processor computes steps at once: with fewer it waits for them
 SUMS_SPILLED = 14  # the same, where some of them are stored and loaded at each step
 MOST_ROWS = 14
@@ -65,6 +67,12 @@ def tile(
         most = MOST_TAPS // _shared_taps(kernel, number)
         cost, rows, across = _tile_size(extent, columns, total, kernel.caps, products, taps, most)
         if kernel.caps.scalar_operands:
+            if along in contraction["batch"]:
+                cost += kernel.caps.load_cost * (_window_values(kernel, number, rows) - 1)
+            elif taps > 1:
+                read = _values(kernel, number, rows, _summed(kernel)[-1], taps)
+                again = (read - (rows + taps - 1)) / (taps * rows * across)
+                cost += kernel.caps.load_cost * again
             rank: tuple[float, ...] = (cost, -number)
         else:
             apart = rows >= extent or not _taps_overlap(kernel, number)
@@ -210,6 +218,33 @@ def _shared_taps(kernel: MovedKernel, number: int) -> int:
     return max(taps, default=1)
 
 
+def _window_values(kernel: MovedKernel, number: int, rows: int) -> float:
+    """Values that a window with a filter for each channel loads for a product, in a tile of rows:
+    fewer than one where its taps that will be copies read what others do. Rows that do so at other
+    taps than the innermost have a border beside each of them, not only at the ends.
+    """
+    taps, copies = _summed(kernel), rows
+    for tap in reversed(taps):
+        steps: int = tap.src[0].arg if tap.src[0].op is ops.CONST else MOST_COPIES + 1
+        copies *= steps
+        if copies > MOST_COPIES:
+            break
+        read = _values(kernel, number, rows, tap, steps)
+        if read < rows * steps:
+            return read / (rows * steps) + BORDERS * (tap is not taps[-1])
+    return 1.0
+
+
+def _values(kernel: MovedKernel, number: int, rows: int, tap: UOp, taps: int) -> int:
+    """Values that rows of a tile read in all steps of a tap."""
+    row = find(kernel.sink, number)
+    for place in _places(kernel):
+        by = place.get((row,), 0)
+        if reads_again(place, by, tap, taps):
+            return taps + (rows - 1) * by // place[(tap,)]
+    return rows * taps
+
+
 def _summed(kernel: MovedKernel) -> tuple[UOp, ...]:
     """The ranges of a kernel's first sum."""
     return next(n for n in toposort((kernel.sink,)) if n.op is ops.REDUCE_LOOP).src[1:]
@@ -217,8 +252,12 @@ def _summed(kernel: MovedKernel) -> tuple[UOp, ...]:
 
 def _rows_read_again(kernel: MovedKernel, number: int, tap: UOp, taps: int) -> bool:
     row = find(kernel.sink, number)
-    places = (terms(n.src[1]) for n in toposort((kernel.sink,)) if n.op is ops.LOAD)
-    return any(reads_again(place, place.get((row,), 0), tap, taps) for place in places)
+    return any(reads_again(place, place.get((row,), 0), tap, taps) for place in _places(kernel))
+
+
+def _places(kernel: MovedKernel) -> list[Terms]:
+    """Where a kernel loads."""
+    return [terms(n.src[1]) for n in toposort((kernel.sink,)) if n.op is ops.LOAD]
 
 
 def _tile_size(

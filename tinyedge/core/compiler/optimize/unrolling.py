@@ -7,13 +7,12 @@ from tinyedge.core.compiler.optimize.move import find
 from tinyedge.core.compiler.optimize.moved import MovedKernel
 from tinyedge.core.compiler.optimize.moves import Fill
 from tinyedge.core.compiler.optimize.reductions import reductions
-from tinyedge.core.compiler.optimize.tiles import MOST_TAPS, UNROLL, reads_again
+from tinyedge.core.compiler.optimize.tiles import MOST_COPIES, MOST_TAPS, UNROLL, reads_again
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.polynomial import Terms, divisor, terms
 from tinyedge.core.ir.uop import UOp, toposort
 
 MANY_SUMS = 9  # in a tile: of so many no step of a loop is idle
-MOST_COPIES = 128  # of a product in the text of a kernel that is unrolled for reuse
 
 
 def unroll(kernel: MovedKernel, position: int, sums: int) -> None:

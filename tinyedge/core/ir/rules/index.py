@@ -23,6 +23,7 @@ from tinyedge.core.ir.polynomial import (
     bounds,
     build,
     divided,
+    divisor,
     divisor_of,
     proves_nonnegative,
     range_of,
@@ -259,6 +260,20 @@ def eq(a: Size, b: Size) -> UOp:
     if low > 0 or high < 0:
         return FALSE
     return UOp(ops.EQ, dt.bool_, (one, other))
+
+
+def whole(condition: UOp) -> UOp:
+    """A comparison of places divided by what divides their terms: some are then the same, as
+    4 < 8 * r and 0 < 8 * r. Other conditions as they are.
+    """
+    if condition.op is not ops.LT or condition.src[0].dtype is not dt.index:
+        return condition
+    a, b = condition.src
+    rest = dict(terms(b - a - 1))
+    constant, common = rest.pop((), 0), divisor(build(rest))
+    if common < 2:
+        return condition
+    return le(0, as_node(build(rest)) // common + constant // common)
 
 
 def and_(a: UOp, b: UOp) -> UOp:
