@@ -82,7 +82,9 @@ def _parser(study: str) -> argparse.ArgumentParser:
         kinds = ", ".join(dict.fromkeys(case.kind for case in operations.cases().values()))
         parser.add_argument("kinds", nargs="*", metavar="KIND", help=f"of {kinds}; default: all")
         _add_sides(parser, operations.SIDES, "all that the target has")
-        parser.add_argument("--huge", action="store_true", help="also 100 million numbers")
+        parser.add_argument(
+            "--huge", action="store_true", help="also 100 million numbers; cpu: matrices of 4096"
+        )
     elif study == "models":
         names = ", ".join(models.ENTRIES)
         parser.add_argument("models", nargs="*", metavar="MODEL", help=f"of {names}; default: all")

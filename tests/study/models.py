@@ -13,7 +13,7 @@ from tests.bench import cases as bench
 from tests.bench import flops
 from tests.process_replay import corpus
 from tests.realmodels import library, weights
-from tests.study import hand, networks, overhead, sides
+from tests.study import hand, networks, overhead, quantized, sides
 from tests.study.child import Task
 from tests.study.sides import Effort, Place, Say, Sides
 
@@ -57,6 +57,7 @@ def _drawn(path: Path) -> Arrays:
 
 ENTRIES: dict[str, Entry] = {
     **{name: Entry(make, _drawn) for name, make in networks.NETWORKS.items()},
+    "mobilenet_v2_int8": Entry(lambda: quantized.int8(networks.mobilenet_v2), _drawn),
     **{name: _real(case) for name, case in bench.CASES.items()},
     **{name: _known(name) for name in ("common", "slider", "smart_turn")},
     **{f"light_{name}": _known(name) for name in weights.names()},

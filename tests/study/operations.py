@@ -26,6 +26,7 @@ MATRICES = {  # sides of products; software adapters take seconds for larger one
     **dict.fromkeys(("webgpu", "qcom"), (256, 512, 1024)),
     "cuda": (256, 512, 1024, 2048, 4096),
 }
+HUGE_MATRICES = {"cpu": (4096,)}  # more than a second a run
 OPSET, ATTENTION_OPSET = 17, 23  # the second is the first that has Attention
 
 
@@ -135,7 +136,10 @@ def matmul(n: int) -> Case:
 
     shape = (n, n)
     traffic = _floats(shape, shape, shape)
-    return Case("matmul", f"{n}", make, {"a": shape}, 2 * n**3, traffic, bound="arithmetic")
+    sides = tuple(side for side in SIDES if n < 4096 or side != "tinygrad")  # half a minute a run
+    return Case(
+        *("matmul", f"{n}", make, {"a": shape}, 2 * n**3, traffic), sides=sides, bound="arithmetic"
+    )
 
 
 def convolution(
@@ -215,6 +219,7 @@ def _all(sizes: tuple[int, ...], matrices: tuple[int, ...]) -> Iterator[Case]:
 
 
 def cases(*, huge: bool = False, target: str = "cpu") -> dict[str, Case]:
-    """By name. huge: also rows of 100 million numbers, of 400 MB each."""
+    """By name. huge: also rows of 100 million numbers, of 400 MB each, and matrices of 64 MB."""
     sizes = (*SIZES, HUGE) if huge else SIZES
-    return {case.name: case for case in _all(sizes, MATRICES[target])}
+    matrices = (*MATRICES[target], *(HUGE_MATRICES.get(target, ()) if huge else ()))
+    return {case.name: case for case in _all(sizes, matrices)}

@@ -16,6 +16,7 @@ import pytest
 from tests.bench import cases as bench
 from tests.bench import flops
 from tests.bench.worker import SideError
+from tests.imported import import_model
 from tests.study import (
     __main__,
     child,
@@ -29,6 +30,7 @@ from tests.study import (
     operations,
     overhead,
     plot,
+    quantized,
     report,
     scale,
     sides,
@@ -476,3 +478,19 @@ def test_the_command_line(
     with pytest.raises(SystemExit):
         __main__.main(["no-such-kind"])
     assert "there are copy, sum" in capsys.readouterr().err.replace("sum, copy", "copy, sum")
+
+
+def test_networks_in_8_bits() -> None:
+    """Drawn alike each time; every filter is int8, and tinyedge takes them as they are."""
+    first, again = (quantized.int8(lambda: networks.plain(2, 8, 8)) for _ in range(2))
+    assert first.SerializeToString() == again.SerializeToString()
+    filters = [t.data_type for t in first.graph.initializer if len(t.dims) == 4]
+    assert filters == [onnx.TensorProto.INT8] * 2
+    assert len(import_model(first.SerializeToString()).outputs) == 1
+
+
+def test_the_largest_matrices_are_asked_for() -> None:
+    """And tinygrad, which takes half a minute for one, is not."""
+    assert "matmul 4096" not in operations.cases()
+    assert "tinygrad" not in operations.cases(huge=True)["matmul 4096"].sides
+    assert "tinygrad" in operations.cases(huge=True)["matmul 2048"].sides
