@@ -10,7 +10,15 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from tests.agreement import Inputs, compiled, find_target, graph
+from tests.agreement import (
+    Inputs,
+    assert_agreement,
+    compiled,
+    find_target,
+    graph,
+    reference,
+    replay,
+)
 from tests.core.profile import examples
 from tests.core.test_tiles import CONVOLUTIONS, DEPTHWISE, check_statements, convolution
 from tests.imported import import_graph
@@ -23,6 +31,7 @@ from tinyedge.core.compiler.state import Compilation, CompiledKernel
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.shapes import symbol
 from tinyedge.core.ir.uop import toposort
+from tinyedge.core.program.device import Device
 from tinyedge.core.tensor.tensor import Tensor
 
 RNG = np.random.default_rng(3)
@@ -221,6 +230,54 @@ def test_sums_with_zeros_in_place_of_a_buffer(corner: float, fused: int, ends: i
     assert sum(n.op is ops.RANGE and len(n.src) > 1 for n in nodes) == ends
     assert any(n.op is ops.REGION for n in nodes) is not bool(ends)
     check_statements(state, inputs)
+
+
+def pictures(channels: int, side: int, step: int, corner: float = 1.0) -> Any:
+    """Filters of one channel each, of pixels that lie beside each other."""
+    inputs = Inputs()
+    x = inputs.new(RNG.normal(size=(1, channels, side, side)).astype(np.float32))
+    values = RNG.normal(size=(channels, 1, 3, 3)).astype(np.float32)
+    values[0, 0, 0, 0] = corner
+    weight = Tensor.weight("w", values)
+    pads, strides = ((1, 1), (1, 1)), (step, step)
+    return {"y": x.conv(weight, strides=strides, pads=pads, groups=channels)}, inputs
+
+
+# A row of pixels, how far its windows are apart, channels; sums of a thread, values that it loads.
+PICTURES = {
+    "7": ((960, 7, 1), 7, 7 + 3),
+    "14": ((384, 14, 1), 14, 14 + 3),
+    "7 by 2": ((960, 14, 2), 7, 14 + 3),
+    "too few": ((32, 7, 1), 3, 3 + 3),
+}
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_a_thread_has_a_short_row_of_pixels(
+    name: str, webgpu_device: Device, qcom_device: Device
+) -> None:
+    """What its windows share is loaded once, and only rows outside of the picture are left out."""
+    shape, sums, loads = PICTURES[name]
+    for target, device in (("webgpu", webgpu_device), ("qcom", qcom_device)):
+        outputs, inputs = pictures(*shape)
+        state = state_for((target, "buffers" if target == "qcom" else "default"), outputs, inputs)
+        (kernel,) = state.kernels.values()
+        assert kernel.text is not None and state.program is not None
+        nodes = toposort(kernel.text.linear.statements)
+        assert sum(n.op is ops.ACCUMULATOR for n in nodes) == sums
+        assert sum(n.op is ops.LOAD for n in nodes) == loads
+        expected = reference(outputs, inputs, fp64_reference=True)
+        assert_agreement(replay(state.program, device, inputs.arrays), expected)
+
+
+def test_a_row_of_pixels_with_an_infinite_weight(webgpu_device: Device) -> None:
+    outputs, inputs = pictures(960, 7, 1, corner=np.inf)
+    program = state_for(("webgpu", "default"), outputs, inputs).program
+    assert program is not None
+    with np.errstate(invalid="ignore"):
+        expected = reference(outputs, inputs)
+    assert np.isnan(expected["y"]).any()
+    assert_agreement(replay(program, webgpu_device, inputs.arrays), expected)
 
 
 def padded_twice() -> Any:

@@ -13,6 +13,7 @@ from tinyedge.core.compiler.optimize.kinds import MOST_PARTIAL, To
 from tinyedge.core.compiler.optimize.move import Move, find, is_padded, numbers, ranges
 from tinyedge.core.compiler.optimize.moved import MovedKernel
 from tinyedge.core.compiler.optimize.moves import Fill, Overlap, PadTo
+from tinyedge.core.compiler.optimize.pixels import row_of_pixels
 from tinyedge.core.compiler.optimize.pooled import lay_rows, pooled
 from tinyedge.core.compiler.optimize.reductions import (
     FEW_OUTPUTS,
@@ -151,6 +152,8 @@ def choose(sink: UOp, caps: Caps, contraction: Roles | None = None) -> tuple[UOp
     along, sums = vector, 1
     inside: list[int] = []  # loops in which a filter is used that is unpacked before
     beside = found and contraction is None and along is not None and runs_along(kernel, along)
+    row = row_of_pixels(kernel, contraction, along) if contraction is not None else 0
+    vector = None if row else vector
     if vector is not None and _lookups(sink) <= FEW_LOOKUPS:
         apart = contraction is None or not contraction["columns"]
         over = _overlapping(kernel, vector) if apart else None
@@ -160,6 +163,8 @@ def choose(sink: UOp, caps: Caps, contraction: Roles | None = None) -> tuple[UOp
     copied = len(found) == 1 and _is_matrix(contraction) and _has_scalars_alone(kernel)
     if contraction is not None and copied:
         sums = lay_copies(kernel, contraction)
+    elif row:
+        sums = row
     elif contraction is not None:
         sums = tile(kernel, contraction, along, vector, len(found))
         if along in contraction["columns"] and (packed := packed_filter(kernel)) is not None:
