@@ -135,6 +135,16 @@ def test_reductions_of_the_same_take_the_same_blocks(
     assert_agreement(replay(program, device, inputs.arrays), expected)
 
 
+def test_parts_of_squares_are_not_kept_as_fp16(webgpu_device: Device) -> None:
+    """Those of a block of 256 numbers near 100 are beyond what fp16 holds."""
+    inputs = Inputs()
+    outputs = _several(inputs.new(floats(3, 65536) * 100))
+    program = compiled(outputs, inputs, find_target("webgpu"), Options(precision="fp16")).program
+    assert program is not None and len(program.entries[0].steps) == 2
+    expected = reference(outputs, inputs, fp64_reference=True)
+    assert_agreement(replay(program, webgpu_device, inputs.arrays), expected)
+
+
 # Of a row that is read but once, and in how many launches.
 ROWS: dict[str, tuple[Function, int]] = {
     "softmax": (lambda x: x.softmax(-1), 3),

@@ -60,7 +60,8 @@ from tinyedge.core.ir.uop import Shape, Size, UOp, cast, const, elementwise, top
 
 Array = np.ndarray[Any, Any]
 LARGEST_FP16 = 65504.0
-MANY_TO_ONE = 8  # numbers that a sum takes for each that it leaves, to leave little
+# numbers that a sum takes for each that it leaves, to leave little; and a greatest or least number
+MANY_TO_ONE, EXTREME_OF = 8, 128
 FP16_TOGETHER = 4  # fp16 values that one thread owns together
 
 # From an indexer, which brings what a kernel reads, and the indices of an element to its store,
@@ -457,15 +458,18 @@ def _formed(sink: UOp) -> tuple[UOp, list[Contraction]]:
 def _summarizes(store: UOp, storages: Sequence[TensorBuffer]) -> bool:
     """Whether what is stored are few numbers made of many by sums: means, variances, norms. They
     take little memory as they are, and are soon too large for fp16 although what is made of them is
-    not.
+    not. Or very few that are greatest or least: as sums of the same, which they are made with.
     """
     nodes = toposort((store,))
-    if not any(n.op is ops.REDUCE_LOOP and n.arg in (ops.ADD, ops.MUL) for n in nodes):
+    reduced = {n.arg for n in nodes if n.op is ops.REDUCE_LOOP}
+    if not reduced:
         return False
+    many = MANY_TO_ONE if reduced & {ops.ADD, ops.MUL} else EXTREME_OF
     sizes = [maximum(product(storage.shape)) for storage in storages]
     read = [sizes[n.src[0].arg.slot] for n in nodes if n.op is ops.LOAD]
     made = sizes[store.src[0].arg.slot]
-    return MANY_TO_ONE * made <= max(read, default=0) and classify(store) is None
+    of_two = len({n.src[0] for n in nodes if n.op is ops.LOAD}) > 1 and classify(store) is not None
+    return many * made <= max(read, default=0) and not of_two
 
 
 def _whole(size: Size) -> bool:
