@@ -90,7 +90,10 @@ def plain_cost(sizes: Sizes, caps: Caps) -> float:
         return inf
     load = _load(caps)
     products = (sizes.summed + sizes.columns) / caps.vector * (1 + TILE_LOADS * load)
-    each = products + 2 * EXP + SCORE_MOVES * MOVED * load
+    softmax = 2 * EXP + SCORE_MOVES * MOVED * load
+    if not caps.shared:  # a thread has a row for itself, whose scores it takes one by one
+        softmax *= caps.vector
+    each = products + softmax
     whole = 1.0 if sizes.keys % caps.vector == 0 else SCALARS
     return sizes.scores * each * whole + 2 * LAUNCH
 
@@ -99,13 +102,22 @@ def _load(caps: Caps) -> float:
     """What a vector's load costs. More rows for fewer loads take registers, of which kernels with
     tiles in workgroup memory have no more to give.
     """
-    return 1.0 if caps.shared_tiles else LOAD
+    return 1.0 if caps.shared_tiles else LOAD * caps.load_cost
 
 
 def _plans(sizes: Sizes, caps: Caps) -> Iterable[Plan]:
     vectors = max(1, sizes.columns // caps.vector)
+    divisors = [d for d in range(1, vectors + 1) if vectors % d == 0]
+    if not caps.shared:
+        # a block's keys lie in vectors: a row takes as many for their scores and their weights
+        # beside its sums, and pixels take registers until they are unpacked
+        room = caps.max_vector_registers + (0 if caps.image else UNROLL * BLOCK)
+        for rows in range(1, min(MOST_ROWS, sizes.together) + 1):
+            columns = max([d for d in divisors if rows * (d + 2 * BLOCK) <= room], default=1)
+            yield _plan(sizes, caps, rows, columns, 1)
+        return
     room = caps.max_vector_registers // 2  # the rest is for what is loaded
-    columns = max(d for d in range(1, vectors + 1) if vectors % d == 0 and d <= room)
+    columns = max(d for d in divisors if d <= room)
     # with more sums of several rows a thread takes more than 128 registers
     several = room // 4 if caps.shared_tiles else room
     for rows in range(1, MOST_ROWS + 1):
@@ -113,7 +125,7 @@ def _plans(sizes: Sizes, caps: Caps) -> Iterable[Plan]:
         while rows == 1 or (rows * columns <= several and rows <= sizes.together):
             yield _plan(sizes, caps, rows, columns, threads)
             threads *= 2
-            if not caps.shared or threads > MOST_THREADS or threads * UNROLL * 2 > sizes.keys:
+            if threads > MOST_THREADS or threads * UNROLL * 2 > sizes.keys:
                 break
 
 
@@ -121,7 +133,8 @@ def _plan(sizes: Sizes, caps: Caps, rows: int, columns: int, threads: int) -> Pl
     """A query's vector is loaded for each block of keys, a key's and a value's for each row."""
     load = _load(caps)
     parts = max(1, sizes.columns // caps.vector // columns)
-    scores = sizes.summed / caps.vector * (1 + load * (rows + UNROLL) / (rows * UNROLL)) + EXP
+    block = UNROLL if caps.shared else BLOCK * caps.vector
+    scores = sizes.summed / caps.vector * (1 + load * (rows + block) / (rows * block)) + EXP
     values = columns * (1 + load / rows)
     parted, compiled = 0.0, 0.0
     if threads > 1:
