@@ -335,9 +335,23 @@ def _scaled(scores: UOp, caps: Caps) -> UOp:
     assert sums is not None
     (left, a), (right, b) = map(_unscaled, sums.src[0].src)
     if caps.scalar_operands:
-        right = Tensor(_unrepeated(right)).in_memory().expand(right.shape).node
+        right = _kept_below(_unrepeated(right), right.shape)
     plain = sums.replace((sums.src[0].replace((left, right)),))
     return substitute((scores,), {sums: (Tensor(plain) * (a * b)).node})[0]
+
+
+def _kept_below(node: UOp, shape: Shape) -> UOp:
+    """A factor that lies in memory in the shape in which it is made: so other products of the same
+    tensor may be made beside it, in one launch.
+    """
+    views: list[UOp] = []
+    while node.op in (ops.RESHAPE, ops.PERMUTE):
+        views.append(node)
+        node = node.src[0]
+    node = Tensor(node).in_memory().node
+    for view in reversed(views):
+        node = view.replace((node,))
+    return Tensor(node).expand(shape).node
 
 
 def _unscaled(node: UOp) -> tuple[UOp, float]:

@@ -181,8 +181,9 @@ def _fit(a: _Kernel, b: _Kernel, caps: Caps) -> bool:
     """
     one, two = a.draft.parts[0], b.draft.parts[0]
     outputs = [o for d in (a.draft, b.draft) for o in d.outputs]
-    alike = len({(o.layout, o.dtype) for o in outputs}) == 1
-    beside = len({(o.layout, o.dtype.itemsize) for o in outputs}) == 1
+    layouts = [None if _scatters(a, b, caps) else o.layout for o in outputs]
+    alike = len({*zip(layouts, (o.dtype for o in outputs), strict=True)}) == 1
+    beside = len({*zip(layouts, (o.dtype.itemsize for o in outputs), strict=True)}) == 1
     bound = {*a.draft.storages, *b.draft.storages}
     return (
         one.shape == two.shape
@@ -193,6 +194,13 @@ def _fit(a: _Kernel, b: _Kernel, caps: Caps) -> bool:
         and len(a.nodes) + len(b.nodes) <= LARGE_KERNEL
         and (_goes_on(a, b) or (alike and _are_alike(a, b, caps)))
     )
+
+
+def _scatters(a: _Kernel, b: _Kernel, caps: Caps) -> bool:
+    """Whether the results may lie in different orders: where any element is stored alone, results
+    of long sums, which take no time beside these.
+    """
+    return caps.threads == 1 and caps.unaligned and a.products and b.products
 
 
 def _are_alike(a: _Kernel, b: _Kernel, caps: Caps) -> bool:
