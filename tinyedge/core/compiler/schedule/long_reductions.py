@@ -33,6 +33,7 @@ BLOCK = 1024  # elements that a block has at least
 VECTORS = 8  # of columns that one workgroup takes beside each other, where it is one thread
 SUMS = 32  # of a product that one thread has
 FEW_PARTS = 4  # with fewer a second launch of a product costs more than it saves
+MOST_ADDED = 4  # parts that are added where they are read
 STEPS = 512  # of a product's sum that a part of it has at least
 WHOLE = 64  # of whose multiples a block's length is: vectors, unrolled
 LINE = 8  # threads that share a block of neighbors: their vectors are a line of a cache
@@ -191,10 +192,24 @@ def _in_two(node: UOp, blocks: int, caps: Caps) -> UOp:
     inner = [a + (a >= axis) for a in axes]
     partial = Tensor(_reduce(parts, node, inner)).in_memory()
     left = axis - sum(a < axis for a in axes)  # where the blocks are among what is not reduced
-    result = _reduce(partial, node, [left])
+    result = _of_parts(partial, node, left)
     if blocks * length < count:
         rest = _reduce(_between(whole, axis, blocks * length, count), node, axes)
         result = elementwise(node.arg.op, result, rest)
+    return result
+
+
+def _of_parts(partial: Tensor, node: UOp, axis: int) -> UOp:
+    """The results of parts as one. Few are added where they are read, beside whatever the kernel
+    there reduces: a row's norm, the next sum.
+    """
+    count = partial.shape[axis]
+    if not isinstance(count, int) or count > MOST_ADDED:
+        return _reduce(partial, node, [axis])
+    kept = (*partial.shape[:axis], *partial.shape[axis + 1 :])
+    result, *rest = (_between(partial, axis, n, n + 1).reshape(kept).node for n in range(count))
+    for part in rest:
+        result = elementwise(node.arg.op, result, part)
     return result
 
 
