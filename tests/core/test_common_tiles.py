@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from tests.agreement import Inputs, assert_agreement, compiled, find_target, reference, replay
-from tests.core.test_borders import check_sums
 from tests.core.test_sizes import copies, layers
-from tests.imported import import_graph
-from tests.study import networks
-from tinyedge.core.compiler.compile import compile_graph
 from tinyedge.core.compiler.optimize.choose import choose
 from tinyedge.core.compiler.optimize.common_tiles import LOSS, Chosen, common_tiles
 from tinyedge.core.compiler.optimize.move import ranges
 from tinyedge.core.compiler.optimize.tiles import tile_cost
-from tinyedge.core.compiler.options import Options
 from tinyedge.core.compiler.state import Compilation
 from tinyedge.core.ir.uop import UOp
 from tinyedge.core.program.device import Device
@@ -97,30 +89,3 @@ def _cost(state: Compilation, sink: UOp, moved: UOp) -> float:
 def test_other_targets_keep_the_best_tile_of_each() -> None:
     state, alone = chosen(*NARROWING, target="cuda")
     assert [kernel.moved for kernel in state.kernels.values()] == alone
-
-
-def test_a_network_has_few_pipelines() -> None:
-    graph, _ = import_graph(networks.mobilenet_v2().SerializeToString())
-    state = compile_graph(graph, find_target("webgpu"))
-    assert state.program is not None
-    assert len(state.launches) == 53
-    assert len(state.program.kernels) <= 16
-    check_sums(state)
-
-
-@pytest.mark.parametrize(
-    ("network", "launches"),
-    [
-        (functools.partial(networks.bert, layers=2), 2 * 7),
-        (functools.partial(networks.vit_tiny, 64), 12 * 7 + 3),
-        (networks.resnet18, 20),
-    ],
-    ids=["bert", "vit", "resnet"],
-)
-def test_layers_have_few_launches(network: Callable[[], Any], launches: int) -> None:
-    """A transformer's has seven: keys, values and queries; attention; three products; two norms."""
-    graph, _ = import_graph(network().SerializeToString())
-    state = compile_graph(graph, find_target("webgpu"), Options(winograd=0))
-    assert len(state.launches) == launches
-    if network is networks.resnet18:
-        check_sums(state)
