@@ -12,7 +12,7 @@ from tinyedge.core.errors import InputError
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.polynomial import bounds
 from tinyedge.core.ir.reference import size_value
-from tinyedge.core.ir.rules.algebra import SIMPLIFY
+from tinyedge.core.ir.rules.algebra import rewrite
 from tinyedge.core.ir.shapes import symbol
 from tinyedge.core.ir.uop import Size, UOp, as_node, toposort
 from tinyedge.core.program.ports import say
@@ -150,5 +150,5 @@ def _equal(a: Size, b: Size, ranges: Mapping[str, range]) -> bool:
         if node.op is ops.SYMBOL
         for own in (ranges[node.arg.name],)
     }
-    first, second = SIMPLIFY.rewrite(sizes, steps)
+    first, second = rewrite(sizes, steps)
     return first is second

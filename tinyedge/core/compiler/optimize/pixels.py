@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from math import prod
 
-from tinyedge.core.compiler.optimize.moved import MovedKernel
 from tinyedge.core.compiler.optimize.kinds import To
+from tinyedge.core.compiler.optimize.moved import MovedKernel
 from tinyedge.core.compiler.optimize.tiles import Roles
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.polynomial import divisor
