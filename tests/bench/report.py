@@ -74,7 +74,9 @@ OTHERS = {"wasm": "onnxruntime-web, WASM", "litert": "LiteRT.js", "tinygrad": "t
 
 def _others(report: Result) -> Table:
     """Sides beside the peer: CPU seconds, and tinyedge's over theirs."""
+    refused = {side for (side, _), models in _failures(report).items() if models is EVERY}
     asked = [side for side in OTHERS if any(side in result for result in report["models"])]
+    asked = [side for side in asked if side not in refused]
     sides = [side for side in asked if any(value(r, side, "run") for r in report["models"])]
     rows = []
     for result in report["models"]:
@@ -429,13 +431,28 @@ def as_markdown(tables: list[Table], notes: list[str]) -> str:
     return "\n\n".join([*parts, *notes]) + "\n"
 
 
+EVERY = "every model"
+
+
+def _failures(report: Result) -> dict[tuple[str, str], str]:
+    """By side and what it said, which models it was said of."""
+    said: dict[tuple[str, str], list[str]] = {}
+    for result in report["models"]:
+        for side in ("ours", "peer", "fallback", *OTHERS, "before"):
+            error = value(result, side, "error")
+            if error:
+                said.setdefault((side, _short(error, 160)), []).append(result["model"])
+    many = len(report["models"])
+    return {
+        key: EVERY if len(models) == many > 1 else ", ".join(models) for key, models in said.items()
+    }
+
+
 def _notes(report: Result, mark: str = "") -> list[str]:
     """mark: before and behind what another program said, which may look like Markdown."""
     failures = [
-        f"{result['model']}, {side}: {mark}{_short(result[side]['error'], 300)}{mark}"
-        for result in report["models"]
-        for side in ("ours", "peer", "fallback", *OTHERS, "before")
-        if value(result, side, "error")
+        f"{models}, {side}: {mark}{error}{mark}"
+        for (side, error), models in _failures(report).items()
     ]
     bare = value(report, "bare", "median")
     return [

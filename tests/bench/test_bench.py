@@ -178,6 +178,10 @@ def test_a_report_of_sides_that_failed() -> None:
     assert "pnet, litert: not converted" in report.text(whole)
     (table,) = (t for t in report.tables(whole) if t[0].startswith("Other runtimes"))
     assert table[2] == [["pnet 48x48", "2.5e-04", "-", "-", "-", "right", "failing"]]
+    both = whole | {"models": [entry, entry | {"model": "rnet"}]}
+    assert "every model, litert: not converted" in report.text(both)
+    (table,) = (t for t in report.tables(both) if t[0].startswith("Other runtimes"))
+    assert not any("LiteRT.js" in heading for heading in table[1])
     for block in report.markdown(whole).split("\n\n"):
         rows = [line.replace("\\|", "") for line in block.splitlines() if line.startswith("|")]
         assert len({row.count("|") for row in rows}) <= 1
