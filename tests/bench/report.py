@@ -74,7 +74,7 @@ OTHERS = {"wasm": "onnxruntime-web, WASM", "litert": "LiteRT.js", "tinygrad": "t
 
 def _others(report: Result) -> Table:
     """Sides beside the peer: CPU seconds, and tinyedge's over theirs."""
-    refused = {side for (side, _), models in _failures(report).items() if models is EVERY}
+    refused = {side for (side, _), models in _failures(report).items() if models == EVERY}
     asked = [side for side in OTHERS if any(side in result for result in report["models"])]
     asked = [side for side in asked if side not in refused]
     sides = [side for side in asked if any(value(r, side, "run") for r in report["models"])]

@@ -12,6 +12,7 @@ anew, and the least counts; how far the rounds lie apart is what a difference mu
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -49,6 +50,7 @@ WINOGRAD_GRIDS: Mapping[str, Sequence[float]] = {
     "LEAST_GAIN": (1.0, 1.1, 1.25, 1.5),
 }
 PLAIN = "plain"
+ASKED = ("extent", "columns", "total", "taps", "most")  # of a tile, but for the device
 SMALL_GAIN = 0.005  # of the mean loss: constants are left as they are for less
 ROUNDS = 3  # in which each kernel of a shape is measured, in turn with the others
 
@@ -252,19 +254,14 @@ def measure_tiles(shape: Shape, profile: str, dense: bool, runs: int) -> Measure
     """A shape with each candidate tile, and with the rule's own."""
     found = Measured(shape)
 
-    def recorded(
-        extent: int,
-        columns: int,
-        total: int,
-        caps: Any,
-        products: int = 1,
-        taps: int = 1,
-        most: int = tiles.MOST_TAPS,
-    ) -> tuple[float, int, int]:
-        found.calls.append((extent, columns, total, taps, most))
-        return original(extent, columns, total, caps, products, taps, most)
+    def recorded(*given: Any, **named: Any) -> tuple[float, int, int]:
+        asked = question.bind(*given, **named)
+        asked.apply_defaults()
+        found.calls.append(tuple(asked.arguments[name] for name in ASKED))
+        return original(*given, **named)
 
     original = tiles._tile_size
+    question = inspect.signature(original)
     with constants(tiles, {"_tile_size": recorded}):
         own = compiled(shape, profile)
     found.chosen[_answers(found, profile)] = _add(found, own)
@@ -310,9 +307,8 @@ def _answers(found: Measured, profile: str) -> Any:
 
 
 def answer(call: Sequence[Any], profile: str) -> tuple[float, int, int]:
-    """What the rule says to a question of a compile: rows, columns, total, taps and most sums."""
-    *sizes, taps, most = call
-    return tiles._tile_size(*sizes, PROFILES[profile], taps=taps, most=most)
+    """What the rule says to a question of a compile, whose arguments are those in ASKED."""
+    return tiles._tile_size(**dict(zip(ASKED, call, strict=True)), caps=PROFILES[profile])
 
 
 def chosen_text(found: Measured, profile: str, values: Constants, runs: int) -> str:

@@ -24,7 +24,7 @@ from tinyedge.core.compiler.optimize.attend import (
     weighed_rows,
 )
 from tinyedge.core.ir import args, ops
-from tinyedge.core.ir.rewrite import bottom_up, substitute
+from tinyedge.core.ir.rewrite import bottom_up, substitute, viewed
 from tinyedge.core.ir.shapes import maximum, minimum, product
 from tinyedge.core.ir.uop import Shape, UOp, consumers, toposort
 from tinyedge.core.tensor.tensor import Tensor
@@ -348,10 +348,7 @@ def _kept_below(node: UOp, shape: Shape) -> UOp:
     while node.op in (ops.RESHAPE, ops.PERMUTE):
         views.append(node)
         node = node.src[0]
-    node = Tensor(node).in_memory().node
-    for view in reversed(views):
-        node = view.replace((node,))
-    return Tensor(node).expand(shape).node
+    return Tensor(viewed(Tensor(node).in_memory().node, views)).expand(shape).node
 
 
 def _unscaled(node: UOp) -> tuple[UOp, float]:
@@ -366,8 +363,7 @@ def _unscaled(node: UOp) -> tuple[UOp, float]:
             if (value := _constant(number)) is not None and _in_memory(other) and value:
                 node, factor = other, float(np.float32(value))
                 break
-    for view in reversed(views):
-        node = view.replace((node,))
+    node = viewed(node, views)
     if factor != 1 and node.op.group == "movement":
         inner, more = _unscaled(node)
         return inner, factor * more

@@ -16,7 +16,7 @@ from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.caps import Caps
 from tinyedge.core.compiler.schedule.products import sides, weight_axes
 from tinyedge.core.ir import ops
-from tinyedge.core.ir.rewrite import bottom_up
+from tinyedge.core.ir.rewrite import bottom_up, viewed
 from tinyedge.core.ir.shapes import product
 from tinyedge.core.ir.uop import UOp, consumers, toposort
 from tinyedge.core.tensor.base import fixed
@@ -110,9 +110,7 @@ def _moved(node: UOp, found: _Scaled) -> UOp:
     below = data
     for _ in found.views:
         below = below.src[0]
-    scale, x = below.src[found.place].src[0], below.src[1 - found.place]
-    for view in reversed(found.views):
-        x = view.replace((x,))
+    scale, x = below.src[found.place].src[0], viewed(below.src[1 - found.place], found.views)
     shape = node.src[0].shape
     sizes = [size if axis == found.axis else 1 for axis, size in enumerate(shape)]
     weight = (Tensor(weight) * Tensor(scale).reshape(sizes).expand(shape)).node

@@ -67,6 +67,13 @@ def replaced(roots: Iterable[UOp], mapping: Mapping[UOp, UOp]) -> dict[UOp, UOp]
     return bottom_up(roots, kept, dict(mapping))
 
 
+def viewed(node: UOp, views: Sequence[UOp]) -> UOp:
+    """What views, the outermost first, are of another node in place of the one below them."""
+    for view in reversed(views):
+        node = view.replace((node,))
+    return node
+
+
 def substitute(roots: tuple[UOp, ...], mapping: Mapping[UOp, UOp]) -> tuple[UOp, ...]:
     """The roots with nodes replaced, and nothing simplified."""
     done = replaced(roots, mapping)

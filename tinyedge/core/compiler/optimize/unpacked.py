@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from math import prod
 
 from tinyedge.core.compiler.optimize.distributing import FEW_GROUPS
-from tinyedge.core.compiler.optimize.move import find, numbers, ranges
+from tinyedge.core.compiler.optimize.move import find, ranges
 from tinyedge.core.compiler.optimize.moved import MovedKernel
 from tinyedge.core.compiler.optimize.staging import Stage, whole_value
 from tinyedge.core.ir import ops
@@ -86,7 +86,7 @@ def unpack_filter(kernel: MovedKernel, packed: PackedFilter) -> list[int]:
     own = [r for r in ranges(sink) if r in packed.value.ranges and r.arg.kind in kinds]
     along = [r.arg.number for kind in kinds for r in own if r.arg.kind == kind]
     if not rows or not kernel.attempt(
-        Stage(max(numbers(sink)) + 1, packed.slot, tuple(along), whole=True)
+        Stage(kernel.unused(), packed.slot, tuple(along), whole=True)
     ):
         return []
     return _shared_rows(kernel, rows, packed.value)

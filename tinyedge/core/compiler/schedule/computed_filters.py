@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tinyedge.core.compiler.caps import Caps
 from tinyedge.core.compiler.optimize.tiles import overlapping_vectors, panel_vectors, taps_of
@@ -14,11 +14,10 @@ from tinyedge.core.compiler.schedule.layout import (
     contractions,
     reading_order,
 )
-from tinyedge.core.compiler.schedule.weight_axes import Panels, may_overlap, rounded_up
+from tinyedge.core.compiler.schedule.weight_axes import Panels, may_overlap, rounded_up, steps
 from tinyedge.core.ir import access, ops
 from tinyedge.core.ir.buffers import KernelArg, TensorBuffer
 from tinyedge.core.ir.rewrite import substitute
-from tinyedge.core.ir.shapes import maximum, product
 from tinyedge.core.ir.uop import UOp, as_size, toposort
 
 ROWS_TOGETHER = 12  # of a panel of data: tiles of 2, 3, 4, 6 and 12 rows divide it
@@ -64,31 +63,21 @@ class Filter:
 
 def computed_filter(sink: UOp, storages: Sequence[TensorBuffer], caps: Caps) -> Filter | None:
     """The filter of a product of two tensors that are no weights, where vectors lie along it."""
-    found = contractions(sink) if caps.scalar_operands else []
-    contraction = found[0] if len(found) == 1 else None
+    contraction = _alone(sink) if caps.scalar_operands else None
     if contraction is None or contraction.filter.src[0].arg.weight:
         return None
     axis = column_axis(contraction)
     if axis is None:
         return None
-    return Filter(
-        storages[contraction.filter.src[0].arg.slot],
-        contraction.filter,
-        axis,
-        reading_order(contraction, contraction.filter, axis),
-        _steps(contraction.rows),
-        _steps(contraction.filter.ranges),
-        _steps(r for r in contraction.batch if r in contraction.filter.ranges),
-        _panels(sink, contraction, axis, caps),
-    )
+    panels = _panels(sink, contraction, axis, caps)
+    return _read(storages, contraction, contraction.filter, axis, contraction.rows, panels)
 
 
 def turned_data(sink: UOp, storages: Sequence[TensorBuffer], caps: Caps) -> Filter | None:
     """The data of a matrix product that is no weight, where its rows lie beside each other and the
     results do not.
     """
-    found = contractions(sink) if caps.scalar_operands and may_overlap(sink, caps) else []
-    contraction = found[0] if len(found) == 1 else None
+    contraction = _alone(sink) if caps.scalar_operands and may_overlap(sink, caps) else None
     if contraction is None or contraction.window or not contraction.columns:
         return None
     param = contraction.data.src[0].arg
@@ -101,21 +90,36 @@ def turned_data(sink: UOp, storages: Sequence[TensorBuffer], caps: Caps) -> Filt
         return None
     if any(rows in access.indices_of(s)[s.src[0].arg.layout.order[-1]].ranges for s in sink.src):
         return None
+    panels = Panels(axis, ROWS_TOGETHER, rows)
+    found = _read(storages, contraction, contraction.data, axis, contraction.columns, panels)
+    return replace(found, data=True)
+
+
+def _read(
+    storages: Sequence[TensorBuffer],
+    contraction: Contraction,
+    load: UOp,
+    axis: int,
+    users: Iterable[UOp],
+    panels: Panels | None,
+) -> Filter:
+    """An operand of a contraction, each element of which serves all steps of `users`."""
     return Filter(
-        storages[param.slot],
-        contraction.data,
+        storages[load.src[0].arg.slot],
+        load,
         axis,
-        reading_order(contraction, contraction.data, axis),
-        _steps(contraction.columns),
-        _steps(contraction.data.ranges),
-        _steps(r for r in contraction.batch if r in contraction.data.ranges),
-        Panels(axis, ROWS_TOGETHER, rows),
-        data=True,
+        reading_order(contraction, load, axis),
+        steps(users),
+        steps(load.ranges),
+        steps(r for r in contraction.batch if r in load.ranges),
+        panels,
     )
 
 
-def _steps(ranges: Iterable[UOp]) -> int:
-    return maximum(product(as_size(r.src[0]) for r in ranges))
+def _alone(sink: UOp) -> Contraction | None:
+    """The kernel's contraction, if it has one only."""
+    found = contractions(sink)
+    return found[0] if len(found) == 1 else None
 
 
 def _panels(sink: UOp, contraction: Contraction, axis: int, caps: Caps) -> Panels | None:
@@ -129,7 +133,7 @@ def _panels(sink: UOp, contraction: Contraction, axis: int, caps: Caps) -> Panel
         return None
     vectors, taps = 0, taps_of(sink)
     if may_overlap(sink, caps) and not rounded_up(sink, columns):
-        rows = _steps(contraction.rows)
+        rows = steps(contraction.rows)
         vectors = overlapping_vectors(columns.src[0], taps, caps, rows)
     if not vectors and size % caps.vector == 0:
         vectors = panel_vectors(size // caps.vector, caps, taps)

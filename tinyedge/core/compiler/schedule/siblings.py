@@ -181,14 +181,15 @@ def _fit(a: _Kernel, b: _Kernel, caps: Caps) -> bool:
     """
     one, two = a.draft.parts[0], b.draft.parts[0]
     outputs = [o for d in (a.draft, b.draft) for o in d.outputs]
-    layouts = [None if _scatters(a, b, caps) else o.layout for o in outputs]
-    alike = len({*zip(layouts, (o.dtype for o in outputs), strict=True)}) == 1
-    beside = len({*zip(layouts, (o.dtype.itemsize for o in outputs), strict=True)}) == 1
+    beside = len({o.dtype.itemsize for o in outputs}) == 1
+    in_order = len({o.layout for o in outputs}) == 1 or _scatters(a, b, caps)
+    alike = len({o.dtype for o in outputs}) == 1
     bound = {*a.draft.storages, *b.draft.storages}
     return (
         one.shape == two.shape
         and bool(b.read)
         and beside
+        and in_order
         and len(a.draft.parts) < MOST_OUTPUTS
         and len(bound) < caps.bindings
         and len(a.nodes) + len(b.nodes) <= LARGE_KERNEL
