@@ -65,7 +65,8 @@ def failures(rows: Sequence[Result]) -> list[str]:
     for row in rows:
         for side, facts in row["sides"].items():
             if "error" in facts:
-                reason = " ".join(facts["error"].split())[:200]
+                words = " ".join(facts["error"].split())[:200]
+                reason = f"`{words.replace('`', chr(39))}`"  # words of others, not Markdown
             elif facts["off"] > TOLERANCE:
                 reason = f"off by {facts['off']:.1e} from onnxruntime"
             else:

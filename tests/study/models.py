@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -85,15 +85,17 @@ def measure(
     limit: dict[str, Any] = {"clock": "cpu"}
     if target == "cpu":
         limit["fma"] = hand.fma_limit(sides.KERNELS)
+    longer = replace(effort, block=max(effort.block, effort.shared))
     for count in threads:
         with Sides(names, count, target) as running:
             if target != "cpu":
                 limit = running.ask("tinyedge", "limit", target, effort.patience)
             for name in chosen:
-                rows.append(_row(name, prepared[name], running, effort, say, refused))
+                blocks = longer if count > 1 else effort
+                rows.append(_row(name, prepared[name], running, blocks, say, refused))
             versions |= running.versions
     if target == "cpu" and len(threads) > 1:
-        limit |= _together(prepared, names, threads[:2], effort, say, refused)
+        limit |= _together(prepared, names, threads[:2], longer, say, refused)
     return {
         "study": "models",
         "target": target,

@@ -38,12 +38,15 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Effort:
-    """rounds: blocks of runs a side, in turn; block: CPU seconds of each. Before them warm-ups for
-    so many seconds, at most so many. patience: seconds until a side must have answered.
+    """rounds: blocks of runs a side, in turn; block: CPU seconds of each; shared: at least so many
+    of whole models on several threads, as the second sleeps, or another side's spins, before a
+    block begins. Before them warm-ups for so many seconds, at most so many. patience: seconds until
+    a side must have answered.
     """
 
     rounds: int = 3
     block: float = 0.03
+    shared: float = 0.25
     warm: float = 0.06
     most_warm: int = 100
     patience: float = 300.0

@@ -38,7 +38,7 @@ from tests.study import (
 from tests.study.operations import Case
 from tests.study.sides import Effort
 
-QUICK = Effort(rounds=1, block=0.0, warm=0.0, most_warm=1)
+QUICK = Effort(rounds=1, block=0.0, shared=0.0, warm=0.0, most_warm=1)
 HERE = ("tinyedge", "hand", "numpy", "onnxruntime")  # the sides that need no other environment
 CONVERTED = tuple(converters.CONVERTERS)  # that run models which they convert
 INSTALLED = (
@@ -220,10 +220,14 @@ def test_which_arrays_of_ncnn_have_no_batch_axis() -> None:
 
 
 def test_what_fails_is_said_once_for_each_reason() -> None:
-    bad = {"torch": {"error": "operator X"}, "tinyedge": {"off": 0.5}, "onnxruntime": {"off": 0.0}}
+    bad = {
+        "torch": {"error": "operator `X`\n{{y}}"},
+        "tinyedge": {"off": 0.5},
+        "onnxruntime": {"off": 0.0},
+    }
     rows = [{"kind": kind, "size": "", "sides": bad} for kind in ("one", "two", "one")]
     assert figures.failures(rows) == [
-        "torch, one, two: operator X",
+        "torch, one, two: `operator 'X' {{y}}`",
         "tinyedge, one, two: off by 5.0e-01 from onnxruntime",
     ]
 
