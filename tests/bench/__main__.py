@@ -1,6 +1,6 @@
 """`python -m tests.bench`: tinyedge, onnxruntime-web and LiteRT.js in one headless Chromium.
 
-    python -m tests.bench --quick                        # every model: real ones, networks
+    python -m tests.bench --quick                        # real models and networks, not "more"
     python -m tests.bench onet resnet18 --json FILE      # these; FILE keeps all that was measured
     python -m tests.bench networks --plots FOLDER        # those of random weights; plots as SVG
     python -m tests.bench resnet18 --baseline 7fc6d63    # beside an older commit's bundle
@@ -29,7 +29,9 @@ from tests.bench.compare import LITERT, PEER, SIDES, compare, install_peers, pee
 from tests.bench.side import Effort, adapter, bare
 from tests.study import sides as study
 
-GROUPS = {"real": tuple(cases.CASES), "networks": tuple(cases.NETWORKS)}
+GROUPS = {
+    **{"real": tuple(cases.CASES), "networks": tuple(cases.NETWORKS), "more": tuple(cases.MORE)}
+}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -37,7 +39,9 @@ def main(arguments: list[str] | None = None) -> int:
         prog="python -m tests.bench", description="tinyedge beside onnxruntime-web in Chromium."
     )
     names = ", ".join([*cases.ALL, *GROUPS])
-    parser.add_argument("models", nargs="*", metavar="MODEL", help=f"of {names}; default: all")
+    parser.add_argument(
+        "models", nargs="*", metavar="MODEL", help=f"of {names}; default: real networks"
+    )
     parser.add_argument("--quick", action="store_true", help="one page a side, few runs")
     parser.add_argument("--rounds", type=int, help="pages a side, at most (default 3; quick: 1)")
     parser.add_argument(
@@ -62,7 +66,7 @@ def main(arguments: list[str] | None = None) -> int:
     unknown = sorted(set(given.models) - set(cases.ALL) - set(GROUPS))
     if unknown:
         parser.error(f"no model called {', '.join(unknown)}; there are {names}")
-    chosen = [] if given.tiles else list(given.models or cases.ALL)
+    chosen = [] if given.tiles else list(given.models or ("real", "networks"))
     chosen = [model for name in chosen for model in GROUPS.get(name, (name,))]
     sides = tuple(given.sides or SIDES)
     effort = Effort(cpu=0.8, wall=20.0, block=0.25) if given.quick else Effort()

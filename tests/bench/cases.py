@@ -14,7 +14,8 @@ import numpy as np
 import onnx
 
 from tests import models
-from tests.study import networks
+from tests.realmodels import library, weights
+from tests.study import networks, quantized
 
 Array = np.ndarray[Any, Any]
 CACHE = Path(__file__).resolve().parents[2] / ".cache" / "bench"
@@ -42,7 +43,9 @@ class Case:
     writing: bool = False
     """Real inputs are a picture of lines of strokes: noise makes a text detector's outputs tiny."""
     make: Callable[[], Any] | None = None
-    """Gives the model, or its file, where it is not a real one; sizes are fixed then."""
+    """Gives the model, or its file, where it is not a real one; its own sizes are fixed then."""
+    draw: Callable[[], Mapping[str, Array]] | None = None
+    """Gives the inputs, where they are not random numbers."""
 
     @property
     def path(self) -> Path:
@@ -100,7 +103,25 @@ NETWORKS = {
         Case("driving", "a frame", make=_driving),
     )
 }
-ALL = {**CASES, **NETWORKS}
+
+
+def _known(name: str, entry: str) -> Case:
+    load, dims = library.ENTRIES[entry].load, library.ENTRIES[entry].dims
+    sizes = {axis: size for axis, size in dims.items() if isinstance(size, int)}
+    return Case(name, "", sizes, make=load, draw=lambda: library.feeds(entry)[-1])
+
+
+# the study's others
+MORE = {
+    case.model: case
+    for case in (
+        Case("resnet50", "224x224", make=networks.NETWORKS["resnet50"]),
+        Case("mobilenet_v2_int8", "224x224", make=lambda: quantized.int8(networks.mobilenet_v2)),
+        *(_known(name, name) for name in ("common", "slider", "smart_turn")),
+        *(_known(f"light_{name}", name) for name in weights.names()),
+    )
+}
+ALL = {**CASES, **NETWORKS, **MORE}
 
 
 @functools.cache
@@ -126,6 +147,8 @@ def session(path: Path | bytes) -> Any:
 
 def inputs(case: Case, runner: Any) -> dict[str, Array]:
     """One set of inputs, the same each time. runner: the model's `session`."""
+    if case.draw is not None:
+        return dict(case.draw())
     if case.make is not None:
         return networks.feeds(onnx.load(case.path))
     generator = np.random.default_rng(7)

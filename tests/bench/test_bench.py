@@ -137,6 +137,17 @@ def test_inputs_of_two_layouts_lie_beside_each_other() -> None:
         assert files[f"case/{port['file']}"] == array.tobytes()
 
 
+def test_the_others_inputs_are_those_of_their_models(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cases, "CACHE", tmp_path)
+    case = cases.MORE["light_squeezenet"]
+    runner = cases.session(case.path)
+    arrays = cases.inputs(case, runner)
+    assert {name: a.shape for name, a in arrays.items()} == {"data_0": (1, 3, 224, 224)}
+    assert all(np.isfinite(value).all() for value in cases.expected(runner, arrays).values())
+
+
 def test_live_set_of_a_plan(tmp_path: Path) -> None:
     """a -> b -> c, with b and a weight: at most two of three are alive at once."""
     sizes = [100, 300, 200]

@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.bench import cases
 from tests.bench.worker import SideError
 from tests.study import fit, models, networks, operate, operations, report, scale, sides
 from tests.study.device import programs
@@ -86,7 +87,7 @@ def _parser(study: str) -> argparse.ArgumentParser:
             "--huge", action="store_true", help="also 100 million numbers; cpu: matrices of 4096"
         )
     elif study == "models":
-        names = ", ".join(models.ENTRIES)
+        names = ", ".join(cases.ALL)
         parser.add_argument("models", nargs="*", metavar="MODEL", help=f"of {names}; default: all")
         _add_sides(
             parser,
@@ -138,11 +139,11 @@ def _operations(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _models(options: argparse.Namespace) -> dict[str, Any]:
-    _known(_parser("models"), options.models, list(models.ENTRIES))
+    _known(_parser("models"), options.models, list(cases.ALL))
     names = options.sides or list(models.DEFAULT[options.target])
     threads = options.threads or ([1, 2] if options.target == "cpu" else [1])
     refused = sides.install(names, _say, options.target)
-    chosen = options.models or list(models.ENTRIES)
+    chosen = options.models or list(cases.ALL)
     effort = Effort(rounds=options.rounds, block=0.15, warm=0.2)
     return models.measure(chosen, names, threads, effort, _say, refused, options.target)
 

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-import onnx
-
-from tests.bench import cases as bench
-from tests.bench import flops
-from tests.process_replay import corpus
-from tests.realmodels import library, weights
-from tests.study import hand, networks, overhead, quantized, sides
+from tests.bench import cases, flops
+from tests.study import hand, overhead, sides
 from tests.study.child import Task
 from tests.study.sides import Effort, Place, Say, Sides
 
@@ -24,45 +18,7 @@ DEFAULT = {
     "qcom": ("tinyedge", "tinygrad"),
     **dict.fromkeys(("webgpu", "cuda"), ("tinyedge",)),
 }
-Arrays = dict[str, bench.Array]
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A model at fixed sizes, with one set of inputs."""
-
-    load: Callable[[], Any]  # its file, or the model
-    feeds: Callable[[Path], Arrays]
-    size: str = ""
-    dims: Mapping[str, int | str] = field(default_factory=dict)
-
-
-def _real(case: bench.Case) -> Entry:
-    return Entry(
-        lambda: case.path,
-        lambda path: bench.inputs(case, bench.session(path)),
-        case.size,
-        dict(case.dims),
-    )
-
-
-def _known(name: str) -> Entry:
-    entry = library.ENTRIES[name]
-    return Entry(entry.load, lambda _: dict(library.feeds(name)[-1]), "", dict(entry.dims))
-
-
-def _drawn(path: Path) -> Arrays:
-    return networks.feeds(onnx.load(path))
-
-
-ENTRIES: dict[str, Entry] = {
-    **{name: Entry(make, _drawn) for name, make in networks.NETWORKS.items()},
-    "mobilenet_v2_int8": Entry(lambda: quantized.int8(networks.mobilenet_v2), _drawn),
-    **{name: _real(case) for name, case in bench.CASES.items()},
-    **{name: _known(name) for name in ("common", "slider", "smart_turn")},
-    **{f"light_{name}": _known(name) for name in weights.names()},
-    "driving": Entry(lambda: corpus.driving()[0], _drawn),
-}
+Arrays = dict[str, cases.Array]
 
 
 def measure(
@@ -121,17 +77,14 @@ class Prepared:
 
 def _prepare(name: str, names: Sequence[str], say: Say, target: str) -> Prepared:
     say(f"{name}: export")
-    entry = ENTRIES[name]
+    case = cases.ALL[name]
     folder = sides.CACHE / "models" / name
     folder.mkdir(parents=True, exist_ok=True)
-    path = entry.load()
-    if not isinstance(path, Path):
-        onnx.save(path, folder / "model.onnx")
-        path = folder / "model.onnx"
-    arrays = entry.feeds(path)
-    right = bench.expected(bench.session(path), arrays)
+    path, runner = case.path, cases.session(case.path)
+    arrays = cases.inputs(case, runner)
+    right = cases.expected(runner, arrays)
     bundle = folder / ("model.tinyedge" if target == "cpu" else f"{target}.tinyedge")
-    refused = sides.refusals(names, path, bundle, target, dims=dict(entry.dims))
+    refused = sides.refusals(names, path, bundle, target, dims=dict(case.dims))
     files = sides.save(folder / "inputs", arrays)
     task = Task(path, bundle, files, 1, outputs=tuple(right), target=target)
     work = sum(flops.count(path, arrays).values())
@@ -158,7 +111,7 @@ def _row(
     )
     return {
         "kind": name,
-        "size": ENTRIES[name].size,
+        "size": cases.ALL[name].size,
         "threads": running.threads,
         "flops": prepared.flops,
         "sides": found,
@@ -190,6 +143,6 @@ def _together(
             found = sides.compare_places(
                 places, model.task, model.right, effort, lambda _: None, why
             )
-            row = {"kind": name, "size": ENTRIES[name].size, "launches": model.launches}
+            row = {"kind": name, "size": cases.ALL[name].size, "launches": model.launches}
             rows.append({**row, "sides": found})
     return {"together": rows, "wake": max(0.0, overhead.wake(sides.CACHE / "overhead-cpu"))}

@@ -243,7 +243,7 @@ def test_tinyedge_without_an_answer_fails_the_command(
         monkeypatch.setitem(__main__.STUDIES, "models", lambda _, r=row: {**whole, "rows": [r]})
         assert __main__.main(["models"]) == status
         said = capsys.readouterr()
-        assert f"{side}, net: X" in said.out
+        assert f"{side}, net: `X`" in said.out
         assert ("tinyedge gave no answer: net" in said.err) == bool(status)
 
 

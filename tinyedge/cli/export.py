@@ -43,6 +43,7 @@ from tinyedge.cli.output import (
     stages,
     table,
 )
+from tinyedge.core.compiler.winograd import MOST_ERROR
 from tinyedge.core.errors import InputError
 from tinyedge.model import TARGETS
 
@@ -340,7 +341,10 @@ def command(
         rows = [(stage, seconds_of(seconds)) for stage, seconds in progress.times.items()]
         table(("stage", ">time"), [*rows, ("total", seconds_of(sum(progress.times.values())))])
     if count := manifest["options"].get("winograd"):
-        say(f"{several(count, 'convolution')} by Winograd's method; --no-winograd: as plain sums")
+        say(
+            f"{several(count, 'convolution')} by Winograd's method, on random data within "
+            f"{MOST_ERROR:g} of plain sums; --no-winograd: as these"
+        )
     if single_file is not None:
         say(f"{single_file}: {bytes_of(single_file.stat().st_size)}, a page to open in a browser")
     say(
