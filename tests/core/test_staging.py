@@ -19,7 +19,7 @@ from tinyedge.core.compiler.caps import Caps
 from tinyedge.core.compiler.optimize.kinds import To
 from tinyedge.core.compiler.optimize.move import IllegalMove, Move, numbers
 from tinyedge.core.compiler.optimize.moved import MovedKernel
-from tinyedge.core.compiler.optimize.moves import Split, Stage
+from tinyedge.core.compiler.optimize.moves import Block, Split, SplitK, Stage
 from tinyedge.core.errors import InternalError
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.lowered import Linear, shared_bytes, workgroup_buffers
@@ -139,6 +139,19 @@ def test_the_tile_of_a_convolution_has_its_padding() -> None:
     kernel.do(Stage(max(numbers(kernel.sink)) + 1, slot, (kernel.left("reduce")[0], local)))
     shape = (4 * 8 * 8, 4 * 8 * 8, 4 * 4 * 3 * 3)
     plain, threads = ([floats(n) for n in shape] for _ in range(2))
+    run_kernel(sink, plain)
+    run_lowered(*lowered(kernel.sink, caps), threads)
+    np.testing.assert_allclose(threads[0], plain[0], rtol=1e-5, atol=1e-5)
+
+
+def test_a_double_tile_within_a_loop_of_its_places() -> None:
+    """The loop around the one that fills says at which places each half is loaded."""
+    inputs = Inputs()
+    sink, caps = kernel_of(inputs.new(floats(7, 30)).exp().sum(-1), inputs, "cuda")
+    kernel = MovedKernel(sink, caps)
+    for move in (Block(1, 5, 2), Stage(4, 1, (2,), ahead=True), SplitK(2, 2, 5)):
+        kernel.do(move)
+    plain, threads = ([floats(7), floats(7 * 30)] for _ in range(2))
     run_kernel(sink, plain)
     run_lowered(*lowered(kernel.sink, caps), threads)
     np.testing.assert_allclose(threads[0], plain[0], rtol=1e-5, atol=1e-5)

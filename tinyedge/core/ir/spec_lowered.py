@@ -281,13 +281,16 @@ class _Phases:
 
     def _decides(self, r: UOp, body: Sequence[UOp]) -> bool:
         """Whether places in the workgroup's memory at which threads store depend on a loop's step.
-        Loads at places that are not known are of all of it.
+        Loads at places that are not known are of all of it, but for those in and around loops that
+        go step by step, where each place must be known.
         """
         found = list(_shared_places(body))
-        if not self.places.steps:  # in loops that go step by step each place must be known
-            found = [(node, place) for node, place in found if node.op is ops.STORE]
+        stored = [place for node, place in found if node.op is ops.STORE]
+        inner = [node.src[0] for node in body if node.op is ops.BEGIN]
+        steps = self.places.steps or any(q in place.ranges for q in inner for place in stored)
+        places = [place for _, place in found] if steps else stored
         known = len(r.src) == 1 and r.src[0].op is ops.CONST
-        return known and any(r in place.ranges for _, place in found)
+        return known and any(r in place.ranges for place in places)
 
     def _statement(self, node: UOp) -> None:
         everyone = np.ones(self.threads.shape, bool)
