@@ -145,6 +145,12 @@ def test_parts_of_squares_are_not_kept_as_fp16(webgpu_device: Device) -> None:
     assert_agreement(replay(program, webgpu_device, inputs.arrays), expected)
 
 
+def _place_of_an_equal(x: Tensor) -> Tensor:
+    """The first place of what equals the greatest number, as NaN does nowhere."""
+    count = x.shape[-1]
+    return x.eq(x.max(-1, keepdims=True)).where(Tensor.arange(count), count).min(-1, keepdims=True)
+
+
 # Of a row that is read but once, and in how many launches.
 ROWS: dict[str, tuple[Function, int]] = {
     "softmax": (lambda x: x.softmax(-1), 3),
@@ -152,6 +158,7 @@ ROWS: dict[str, tuple[Function, int]] = {
     "the logarithm of a sum": (lambda x: x.log_sum_exp(-1, keepdims=True), 2),
     "the first place": (lambda x: x.argmax(-1, keepdims=True), 2),
     "the last place": (lambda x: x.argmax(-1, last=True), 2),
+    "the place of an equal": (_place_of_an_equal, 2),
 }
 
 

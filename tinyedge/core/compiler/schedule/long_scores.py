@@ -162,7 +162,9 @@ def _of_blocks(length: int, within: bool, node: UOp) -> UOp:
             found = found.reshape(row.src[0].shape).in_memory()
     else:
         places = _parts(terms.src[1], axis, length)
-        found = _place(node.arg.op, parts, tops, most, places, terms.src[2])
+        # a test for NaN stands beside the comparison
+        alone = terms.src[0] is compared
+        found = _place(node.arg.op, parts, tops, most, places, terms.src[2], nan=not alone)
     return found.reshape(node.shape).node
 
 
@@ -186,13 +188,23 @@ def _sum(terms: UOp, parts: Tensor, tops: Tensor, most: Tensor, within: bool) ->
 
 
 def _place(
-    op: ops.Primitive, parts: Tensor, tops: Tensor, most: Tensor, places: Tensor, beyond: UOp
+    op: ops.Primitive,
+    parts: Tensor,
+    tops: Tensor,
+    most: Tensor,
+    places: Tensor,
+    beyond: UOp,
+    *,
+    nan: bool,
 ) -> Tensor:
-    """The least or greatest place of a row's greatest score, of those in blocks."""
+    """The least or greatest place of a row's greatest score, of those in blocks. nan: NaN is the
+    greatest; else it is equal to none.
+    """
     none = Tensor(_same(beyond))
 
     def first(scores: Tensor, most: Tensor, places: Tensor, axis: int) -> Tensor:
-        found = (scores.eq(most) | scores.isnan()).where(places, none)
+        is_most = scores.eq(most) | scores.isnan() if nan else scores.eq(most)
+        found = is_most.where(places, none)
         return found.min(axis) if op is ops.MIN else found.max(axis)
 
     own = first(parts, tops.unsqueeze(2), places, 2).in_memory()
