@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -760,17 +761,21 @@ def test_names_that_the_terminal_cannot_print(addition: Path) -> None:
     assert done.returncode == 0 and b"\\xfc.tinyedge: bundle for cpu" in done.stdout
 
 
+@pytest.mark.parametrize("full", [False, True])
 def test_a_cache_that_cannot_be_written_is_a_note(
-    tinyedge: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    full: bool, tinyedge: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On standard error, once, and the command succeeds."""
     (tmp_path / "file").write_text("")
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file" / "cache"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / ("folder" if full else "file") / "cache"))
+    if full:
+        usage = shutil.disk_usage(tmp_path)._replace(free=2**20)
+        monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage)
     _memory(tmp_path)
     code, out, err = tinyedge("export", "push.onnx", "-t", "cpu")
     assert code == 0 and out.startswith("push.tinyedge: 1 kernel")
     assert err.startswith("note: kernels are compiled in every process: the cache folder ")
-    assert err.count("\n") == 1
+    assert err.count("\n") == 1 and err.endswith("has no space left\n") == full
     code, out, err = tinyedge("verify", "push.tinyedge")
     assert (code, err) == (0, "")
 

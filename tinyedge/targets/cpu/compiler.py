@@ -38,6 +38,8 @@ GCC_FLAGS = ("-mtune=generic",)
 
 # The cache is trimmed to this size, oldest use first, whenever something is added.
 CACHE_BYTES = 256 * 2**20
+# In a folder with less room nothing is compiled.
+LEAST_ROOM = 2**23
 
 # A folder in which a process compiles is at most so old: an older one is of a process that ended.
 STALE_SECONDS = 24 * 3600
@@ -260,6 +262,7 @@ def _unusable(folder: Path) -> str:
         real = folder.resolve()
         above = [parent.stat() for parent in real.parents]
         status = real.stat()
+        room = shutil.disk_usage(real).free
     except (OSError, RuntimeError) as error:  # a RuntimeError of links in a circle
         return f"cannot be made: {getattr(error, 'strerror', error)}"
     if os.name == "posix":
@@ -267,7 +270,9 @@ def _unusable(folder: Path) -> str:
             return "can be written by other users"
         if any(map(_others_rename, above)):
             return "lies in a folder in which other users can replace it"
-    return "" if os.access(folder, os.W_OK | os.X_OK) else "cannot be written"
+    if not os.access(folder, os.W_OK | os.X_OK):
+        return "cannot be written"
+    return "" if room >= LEAST_ROOM else "has no space left"
 
 
 def _others_rename(above: os.stat_result) -> bool:
