@@ -71,7 +71,7 @@ def test_refusals_say_what_is_taken(tmp_path: Path) -> None:
     np.save(folder / "double.npy", np.zeros((8, 16)))
     np.save(folder / "whole.npy", np.zeros((8, 16), np.float32))
     (folder / "cut.npy").write_bytes((folder / "whole.npy").read_bytes()[:-8])
-    for option, value, why in (
+    for *words, why in (
         ("--input", "x=double.npy", "double.npy: input x takes float32, '<f4', the file has '<f8'"),
         ("--input", "x=cut.npy", "cut.npy: elements of input x are 512 bytes, the file has 504"),
         ("--input", "z=whole.npy", "z: no such input; entry main has x, bias"),
@@ -81,7 +81,9 @@ def test_refusals_say_what_is_taken(tmp_path: Path) -> None:
         ("--symbol", "M=6", "M: it is 4 to 16 by steps of 4, not 6"),
         ("--symbol", "N=9", "N: it is 1 to 8 by steps of 1, not 9"),
         ("--symbol", "N=2x", "N: it is 1 to 8 by steps of 1, not 2x"),
+        ("--symbol", "N=2", "--symbol", "N=3", "N: it is given twice"),
+        (".", "other.tinyedge", "other.tinyedge: a bundle is given before it"),
     ):
-        command = (folder / "build" / "run", option, value)
+        command = (folder / "build" / "run", *words)
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
         assert (done.returncode, done.stderr) == (2, f"{why}\n"), done

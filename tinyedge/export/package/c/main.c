@@ -69,6 +69,9 @@ static void add_pair(pair *pairs, int *count, char *text) {
     char *equals = strrchr(text, '=');
     if (!equals || *count == MOST) stop(USAGE, "give NAME=VALUE, at most 64 times", text);
     *equals = 0;
+    for (int i = 0; i < *count; i++) {
+        if (!strcmp(pairs[i].name, text)) stop(USAGE, "it is given twice", text);
+    }
     pairs[(*count)++] = (pair){text, equals + 1};
 }
 
@@ -106,13 +109,14 @@ static void help(void) {
 }
 
 static arguments parse(int count, char **words) {
-    arguments a = {.folder = ".", .threads = 1};
+    arguments a = {.threads = 1};
     for (int i = 1; i < count; i++) {
         char *word = words[i], *next = i + 1 < count ? words[i + 1] : NULL;
         if (!strcmp(word, "--self-test")) a.self_test = true;
         else if (!strcmp(word, "--profile")) a.profile = true;
         else if (!strcmp(word, "--memory")) a.memory = true;
         else if (!strcmp(word, "--help") || !strcmp(word, "-h")) help();
+        else if (*word != '-' && a.folder) stop(USAGE, "a bundle is given before it", word);
         else if (*word != '-') a.folder = word;
         else if (!next) stop(USAGE, "no such option, or it needs a value: see --help", word);
         else {
@@ -133,6 +137,7 @@ static arguments parse(int count, char **words) {
         }
     }
     if (a.hz > 0 && !a.loop) stop(USAGE, "it needs --loop", "--hz");
+    if (!a.folder) a.folder = ".";
     return a;
 }
 
