@@ -48,11 +48,19 @@ def _convolutions(inputs: Inputs) -> Outputs:
     }
 
 
+def _step(inputs: Inputs) -> Outputs:
+    """A key behind those before, and a query of another rank."""
+    x = inputs.new(_floats(1, 32))
+    q, k = (x @ weight for weight in _weights(16, 16))
+    keys = Tensor.concat([_constant(1, 5, 16), k.reshape((1, 1, 16))], 1)
+    return {"y": q.reshape((1, 1, 1, 16)) @ _constant(1, 1, 16, 8), "keys": keys}
+
+
 def _constant(*shape: int, seed: int = 0) -> Tensor:
     return Tensor.weight("c", _floats(*shape) + seed)
 
 
-BUILDS = {_attention: 64, _convolutions: 32}
+BUILDS = {_attention: 64, _convolutions: 32, _step: 32}
 
 
 @pytest.mark.parametrize("build", BUILDS, ids=lambda build: build.__name__.strip("_"))

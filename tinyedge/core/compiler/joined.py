@@ -64,13 +64,30 @@ class _Product:
         return fixed(self.steps[0].src[0].shape[self.axis])
 
     @property
+    def axes(self) -> list[int]:
+        """That of the columns in what each step gives."""
+        axes = [self.axis - sum(a < self.axis for a in self.steps[0].arg.axes)]
+        for step in self.steps[1:]:
+            moved = step.op is ops.RESHAPE
+            axis = _same_axis(step.src[0].shape, axes[-1], step.shape) if moved else axes[-1]
+            axes.append(axis)
+        return axes
+
+    @property
     def key(self) -> tuple[Any, ...]:
-        """What products have in common that can be one."""
+        """What products have in common that can be one. The shape of each is its own where no
+        weights come after it.
+        """
         total = self.steps[0]
         first = _place(total.src[0])
         shape = _with_size(total.src[0].shape, self.axis, 0)
+        last = max(n for n, step in enumerate(self.steps) if step.op is not ops.RESHAPE)
+        shapes = [
+            _with_size(step.shape, axis, 0) if number <= last else ()
+            for number, (step, axis) in enumerate(zip(self.steps, self.axes, strict=True))
+        ]
         then = tuple((step.op, _place(step)) for step in self.steps[1:])
-        return self.data, first, shape, self.axis, total.arg, total.dtype, then
+        return self.data, first, shape, self.axis, total.arg, total.dtype, then, tuple(shapes)
 
 
 def with_joined_products(roots: tuple[UOp, ...], caps: Caps) -> dict[UOp, UOp]:
@@ -178,17 +195,14 @@ class _Joined:
         self.weights: list[Tensor | None] = [
             _beside([product.weight for product in products], axis)
         ]
-        self.axes = [axis - sum(a < axis for a in products[0].steps[0].arg.axes)]
+        self.axes = products[0].axes
         for number, step in enumerate(products[0].steps[1:], 1):
-            axis = self.axes[-1]
             if step.op is ops.RESHAPE:
-                self.axes.append(_same_axis(step.src[0].shape, axis, step.shape))
                 self.weights.append(None)
                 continue
             others = (product.steps[number] for product in products)
             sources = [_unrepeated(other.src[1 - _place(other)]) for other in others]
-            self.axes.append(axis)
-            self.weights.append(_beside(sources, axis))
+            self.weights.append(_beside(sources, self.axes[number]))
 
     def part(self, node: UOp, last: UOp) -> UOp:
         """The last node of a product as a part of all. last: the same over what is new below."""
@@ -202,7 +216,7 @@ class _Joined:
         start = sum(each.columns for each in self.products[:number])
         key = [slice(None)] * len(whole.shape)
         key[self.axes[-1]] = slice(start, start + product.columns)
-        return whole[tuple(key)].node
+        return whole[tuple(key)].reshape(product.steps[-1].shape).node
 
     def _whole(self, data: UOp) -> UOp:
         """All products beside each other."""
