@@ -4,6 +4,7 @@ buffer of its own.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -100,6 +101,27 @@ def test_what_transforms_leave_is_no_reason_to_store(target: str) -> None:
         for options in (Options(winograd=0), Options())
     ]
     assert counts == [3, 5]
+
+
+@pytest.mark.parametrize("width", [384, 8192])
+def test_a_row_that_threads_share_is_computed_within_its_norm(target: str, width: int) -> None:
+    """Each thread loads its part of all four tensors once; of longer rows it would do so twice."""
+    names = ("a", "b", "c", "d")
+    a, b, c, d = (Tensor.input(name, (128, width), dt.float32) for name in names)
+    row = a + b + c + d
+    centered = row - row.mean(-1, keepdims=True)
+    y = centered / (centered * centered).mean(-1, keepdims=True).sqrt()
+    inputs = tuple(Port(name, dt.float32, a.shape) for name in names)
+    compiled = compile_graph(
+        Graph(inputs, (Port("y", dt.float32, y.shape, y.node),)), find_target(target)
+    )
+    together = compiled.caps.shared > 0 and width == 384
+    assert len(compiled.launches) == (1 if together else 2)
+    if together:
+        (kernel,) = compiled.kernels.values()
+        loads = re.findall(r"b[1-4]\[[^]]*\]", kernel.source)
+        assert len(loads) == len(set(loads)) > 0
+        assert "for (" not in kernel.source.split("k0")[-1]
 
 
 def test_ragged_parts_are_written_in_vectors() -> None:

@@ -17,6 +17,7 @@ from tinyedge.core.compiler.optimize.pixels import row_of_pixels
 from tinyedge.core.compiler.optimize.pooled import lay_rows, pooled
 from tinyedge.core.compiler.optimize.reductions import (
     FEW_OUTPUTS,
+    KEPT,
     PARTS,
     WORKGROUP,
     copies_of_columns,
@@ -30,6 +31,7 @@ from tinyedge.core.compiler.optimize.reductions import (
     reductions,
     runs_along,
     sharing,
+    threads_of_row,
 )
 from tinyedge.core.compiler.optimize.scalar_tiles import lay_copies
 from tinyedge.core.compiler.optimize.selecting import select
@@ -45,12 +47,9 @@ from tinyedge.core.ir.uop import UOp, as_size, toposort
 
 PLAIN_THREADS = 64
 
-KEPT = 16  # vectors of a row that a thread has in registers; or numbers, if it is no whole vectors
 TOGETHER = 4  # lanes of an exact kernel's vectors
 ROWS = 2  # of an exact kernel's long product, that share a loop
 LONG_PRODUCT = 1 << 24  # steps from which rows that share a loop pay for their longer text
-MANY_ROWS = 16384  # so many keep the device busy with a thread each
-SHORT_ROW = 64  # elements
 FEW_LOOKUPS = 2  # loads at loaded places: lanes do each by itself
 
 
@@ -296,8 +295,7 @@ def _rows(kernel: MovedKernel, columns: list[int], vector: int | None) -> None:
     for number in kernel.left("loop"):
         if number not in columns:
             rows *= kernel.extent(number)
-    alone = rows >= MANY_ROWS and (width <= SHORT_ROW or reads_apart(kernel))
-    lanes = 1 if alone else _lanes(width, rows, kernel.caps)
+    lanes = threads_of_row(width, rows, kernel.caps, lambda: reads_apart(kernel))
     if column is not None and column == vector and lanes * 2 <= width:
         over = _overlapping(kernel, column) if kernel.caps.threads == 1 else None
         column = vector = _vectorize(kernel, column) if over is None else over
@@ -341,21 +339,6 @@ def _steps(reduction: UOp) -> int:
     for r in reduction.src[1:]:
         total *= maximum(as_size(r.src[0]))
     return total
-
-
-def _lanes(width: int, rows: int, caps: Caps) -> int:
-    """Threads a row: one for the shortest, or where nothing is shared. As threads wait for each
-    other at every reduction, they are as few as have all of the row in registers and are enough for
-    the device.
-    """
-    if not caps.shared or width < 32:
-        return 1
-    steps = -(-width // caps.vector) if width % caps.vector == 0 else width
-    choices = [n for n in (8, 16, 32, 64) if n == 8 or n <= steps]
-    if steps > KEPT * choices[-1]:
-        return min(choices, key=lambda n: (-(-steps // n) * n, -n))
-    enough = [n for n in choices if steps <= KEPT * n and rows * n >= caps.threads_to_saturate]
-    return max(enough[0], min(choices[-1], PARTS)) if enough else choices[-1]
 
 
 def _share_reduction(kernel: MovedKernel, position: int, lanes: int) -> None:

@@ -8,9 +8,11 @@ vector overlaps the one before.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
 
 from tinyedge.core import dtype as dt
+from tinyedge.core.compiler.caps import Caps
 from tinyedge.core.compiler.optimize.kinds import MOST_PARTIAL, To
 from tinyedge.core.compiler.optimize.move import find, ranges
 from tinyedge.core.compiler.optimize.moved import MovedKernel
@@ -22,6 +24,9 @@ from tinyedge.core.ir.uop import UOp, as_size, toposort
 WORKGROUP = 64  # threads of a workgroup, where the device has workgroups
 FEW_OUTPUTS = 512  # with fewer results than this a long reduction is dealt out to threads
 PARTS = 16  # threads that share a reduction that is not that long
+KEPT = 16  # vectors of a row that a thread has in registers; or numbers, if it is no whole vectors
+MANY_ROWS = 16384  # so many keep the device busy with a thread each
+SHORT_ROW = 64  # elements
 LINE = 8  # threads whose vectors are a line of a GPU's cache, 128 bytes
 CHEAP = 4  # operations a step up to which its latency is that of the addition
 BESIDE = (8, 4, 2)  # vectors of an output range that are computed beside each other
@@ -39,6 +44,32 @@ def sharing(outputs: int, steps: int) -> int:
     if steps >= 2 * WORKGROUP:
         return WORKGROUP if steps >= 8 * WORKGROUP else PARTS
     return PARTS if outputs == 1 and steps >= PARTS else 1
+
+
+def threads_of_row(width: int, rows: int, caps: Caps, apart: Callable[[], bool]) -> int:
+    """Threads a row: one for the shortest and for very many short ones, or where nothing is shared.
+    As threads wait for each other at every reduction, they are as few as have all of the row in
+    registers and are enough for the device. apart: whether they would read elements that lie apart.
+    """
+    if not caps.shared or width < 32:
+        return 1
+    if rows >= MANY_ROWS and (width <= SHORT_ROW or apart()):
+        return 1
+    steps = -(-width // caps.vector) if width % caps.vector == 0 else width
+    choices = [n for n in (8, 16, 32, 64) if n == 8 or n <= steps]
+    if steps > KEPT * choices[-1]:
+        return min(choices, key=lambda n: (-(-steps // n) * n, -n))
+    enough = [n for n in choices if steps <= KEPT * n and rows * n >= caps.threads_to_saturate]
+    return max(enough[0], min(choices[-1], PARTS)) if enough else choices[-1]
+
+
+def has_row_in_registers(width: int, rows: int, caps: Caps) -> bool:
+    """Whether the threads that share a row of elements beside each other load each of them once,
+    whatever is computed of it, and have as many registers again for what it is made of.
+    """
+    threads = threads_of_row(width, rows, caps, lambda: False)
+    most = KEPT // 2 * threads * caps.vector
+    return threads > 1 and width % caps.vector == 0 and width <= most
 
 
 def reductions(sink: UOp) -> list[UOp]:

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from tinyedge.core.compiler.caps import Caps
+from tinyedge.core.compiler.optimize.reductions import has_row_in_registers
 from tinyedge.core.compiler.schedule.products import has_sides_of, reduces_rows_of, viewed
 from tinyedge.core.compiler.schedule.recompute import Kept, choose
 from tinyedge.core.ir import args, ops
@@ -79,16 +80,16 @@ def decide(outputs: Iterable[UOp], caps: Caps, *, again: bool = False) -> Decisi
     again: what is kept long may be computed again instead, see `recompute`.
     """
     roots = list(outputs)
-    first = _Fusion(roots)
-    first.upward(caps)
-    fusion = _Fusion(roots, first.reducing())
-    fusion.upward(caps)
+    first = _Fusion(roots, caps)
+    first.upward()
+    fusion = _Fusion(roots, caps, first.reducing())
+    fusion.upward()
     choice = choose(fusion.facts()) if again else None
     if choice is not None and choice.recomputed:
         kept = (first.reducing() | choice.kept) - choice.recomputed
-        fusion = _Fusion(roots, kept, choice.recomputed)
-        fusion.upward(caps)
-    return fusion.downward(caps)
+        fusion = _Fusion(roots, caps, kept, choice.recomputed)
+        fusion.upward()
+    return fusion.downward()
 
 
 def is_source(node: UOp) -> bool:
@@ -97,9 +98,14 @@ def is_source(node: UOp) -> bool:
 
 class _Fusion:
     def __init__(
-        self, roots: list[UOp], kept: Collection[UOp] = (), again: Collection[UOp] = ()
+        self,
+        roots: list[UOp],
+        caps: Caps,
+        kept: Collection[UOp] = (),
+        again: Collection[UOp] = (),
     ) -> None:
         """kept: nodes that are realized in any case. again: those that are in none."""
+        self.caps = caps
         self.kept = kept
         self.again = again
         self.order = toposort(roots)
@@ -117,7 +123,7 @@ class _Fusion:
         self.forced = frozenset(self.realized)
         # whether a product's rows may be reduced as soon as they are there: by threads that share
         # them; one thread has better tiles where it does nothing else
-        self.pools = False
+        self.pools = caps.threads > 1 and caps.shared > 0
         self.contexts: dict[UOp, list[Use]] = {}
         self.reductions: dict[UOp, list[UOp]] = {}
         self.transforming: set[UOp] = set()  # kernels that compute transforms
@@ -171,8 +177,7 @@ class _Fusion:
         found = {n for n in self.realized if self.reductions.get(n)} | self.transforming
         return found - self.filled
 
-    def upward(self, caps: Caps) -> None:
-        self.pools = caps.threads > 1 and caps.shared > 0
+    def upward(self) -> None:
         for node in reversed(self.order):
             if is_source(node) or node.op is ops.LOOP_CALL:
                 continue
@@ -185,7 +190,7 @@ class _Fusion:
             if node in self.realized and node in self.filled:
                 if self._is_shuffle(node):
                     self.pulled.update(_chain(node))
-                elif self._is_ragged(node, caps.vector):
+                elif self._is_ragged(node, self.caps.vector):
                     self.pulled.update(_chain(node))
                     values = (viewed(n.src[1]) for n in _chain(node))
                     self.realized.update(v for v in values if not is_source(v))
@@ -321,9 +326,24 @@ class _Fusion:
             if near is None:
                 return True
             cone = near
-        if cone.loads == 0:
+        if cone.loads == 0 or self._is_in_registers(found):
             return False
         return cone.cost * (repeats - 1) > CHEAP_COST * repeats or cone.loads > 2
+
+    def _is_in_registers(self, found: list[Use]) -> bool:
+        """Whether the only kernel that uses a node reduces rows of it that its threads have in
+        registers: each element is loaded and computed once, for all that the row is needed for.
+        """
+        kernels = {use.kernel for use in found}
+        row = self.kernel_rows.get(found[0].kernel)
+        if len(kernels) > 1 or row is None or any(use.kind not in (ALIGNED, ROW) for use in found):
+            return False
+        shape, axes = row
+        lead = len(shape) - len(axes)
+        if axes != tuple(range(lead, len(shape))) or not isinstance(product(shape[lead:]), int):
+            return False
+        width, rows = maximum(product(shape[lead:])), maximum(product(shape[:lead]))
+        return has_row_in_registers(width, rows, self.caps)
 
     def _from_kept(self, node: UOp) -> ProducerCost | None:
         """What computing a node takes from kept nodes and sources; None where it takes more than
@@ -365,11 +385,11 @@ class _Fusion:
 
     # Limits, from the sources down.
 
-    def downward(self, caps: Caps) -> Decision:
+    def downward(self) -> Decision:
         before = -1
         while len(self.realized) != before:  # what is realized is read where its operands were
             before = len(self.realized)
-            self._cut(caps.bindings - 1)
+            self._cut(self.caps.bindings - 1)
             self.realized.update(self._repeated())
         return Decision({n: None for n in self.order if n in self.realized}, self.parts)
 
