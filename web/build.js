@@ -70,7 +70,7 @@ async function write(name, text, folded) {
     mangle: {
       properties: {
         regex:
-          /^(again|answer|arrayOf|base|beside|bridge|cause|check|checkManifest|chosen|core|deliver|describe|deviceFor|draw|drop|early|encoder|inTurn|isBig|isFloat|entryOf|evaluateAll|everyPipeline|fail|fetchFile|filesToRun|final|findAdapter|folderOf|given|group|grouped|guard|heal|keepStates|kept|key|kindOf|loss|lossOf|most|neededLimits|layouts|leave|limit|loading|own|openDevice|owns|paint|parsed|parseManifest|pass|passing|pictured|pipeline|pipelined|placed|plan|pool|product|ranges|readback|reads|received|request|reopen|replay|restore|say|sizeTable|sizes|snapshot|source|space|stage|stateOf|stored|takePictures|tell|theirs|to|told|toStorage|tries|unlessAborted|whole|writes|written)$/,
+          /^(again|answer|arrayOf|base|beside|bridge|cause|check|checkManifest|chosen|core|deliver|describe|deviceFor|draw|drop|early|encoder|inTurn|isBig|isFloat|entryOf|evaluateAll|everyPipeline|fail|fetchFile|filesToRun|final|findAdapter|folderOf|given|group|grouped|guard|heal|keepStates|kept|key|kindOf|loss|lossOf|most|neededLimits|layouts|leave|limit|loading|own|openDevice|owns|paint|parsed|parseManifest|pass|passing|pictured|pipeline|pipelined|placed|plan|pool|product|ranges|readback|reads|received|request|reopen|replay|restore|say|sizeTable|sizes|snapshot|source|space|stage|stateOf|stored|symbolsOf|takePictures|tell|theirs|to|told|toStorage|tries|unlessAborted|whole|writes|written)$/,
       },
     },
     // What gzip likes best. Of the large file: no repeated text is worth folding away.

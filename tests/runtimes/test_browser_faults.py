@@ -167,7 +167,7 @@ def test_options_that_do_not_exist(page: Any) -> None:
           faults.push(await errorOf(() => model.run(inputs, options)));
         for (const work of [
           () => model.verify({signals: signal}), () => model.profile(inputs, {keep: true}),
-          () => model.example({entri: "main"}), () => load("/addition/", {onprogress: null}),
+          () => model.example({entri: "main"}), () => model.example({symbols: {N: 1}}), () => load("/addition/", {onprogress: null}),
           () => state.getState(), () => state.getState("typo"), () => state.setState("typo", x),
           () => state.setState("memory"), () => state.setState("memory", "text"),
           () => model.getState("any"), () => model.run(inputs, {entry: "typo"}),
@@ -184,7 +184,7 @@ def test_options_that_do_not_exist(page: Any) -> None:
     ids = [fault["id"] for fault in got["faults"]]
     assert ids == [
         *["run.option"] * 10,
-        *["run.option", "run.option", "run.option", "load.option"],
+        *["run.option", "run.option", "run.option", "run.shape", "load.option"],
         *["run.state", "run.state", "run.state", "run.dtype", "run.dtype", "run.state"],
         *["run.entry", "run.shape", "load.option", "load.option"],
     ]
@@ -238,10 +238,13 @@ def test_sizes_of_other_types(page: Any) -> None:
         for (const shape of [[2n, 4n], ["2", "4"], new Uint8Array([2, 4]), [2.5, 4], 8, "2,4", [2]])
           ids.push((await run(shape)).id);
         for (const N of ["2", 2n, 2, 2.5, null, "two", {}]) ids.push((await run([2, 4], {N})).id);
+        for (const N of [3, -1, 1e9, 2.5])
+          ids.push((await errorOf(() => model.example({symbols: {N}}))).id);
         return ids;
         """,
     )
-    assert got == [*["none"] * 3, *["run.shape"] * 4, *["none"] * 3, *["run.shape"] * 4]
+    assert got[:14] == [*["none"] * 3, *["run.shape"] * 4, *["none"] * 3, *["run.shape"] * 4]
+    assert got[14:] == ["none", *["run.shape"] * 3], "of an example too"
 
 
 def test_arrays_of_another_window_and_of_memory_that_grows(page: Any) -> None:

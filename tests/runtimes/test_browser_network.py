@@ -189,7 +189,7 @@ def test_retry_after(page: Any, site: Site) -> None:
 
 
 def test_what_is_no_fault_of_the_connection(page: Any, site: Site) -> None:
-    """What a caller's functions throw, a lost device, an address with nothing below it: at once."""
+    """What a caller's functions throw or give, a lost device, addresses that are none: at once."""
     got = evaluate(
         page,
         HURRY
@@ -205,13 +205,15 @@ def test_what_is_no_fault_of_the_connection(page: Any, site: Site) -> None:
           await errorOf(() => load("/addition/", {device, onProgress: lose})),
           await errorOf(() => load("data:text/plain,model")),
           await errorOf(() => load("/addition/", {files: {"manifest.json": "http://["}})),
+          await errorOf(() => load("/addition/", {fetch: () => {}})),
+          await errorOf(() => load("/addition/", {fetch: () => "text"})),
         ];
         await new Promise((resolve) => later(resolve, 50));
         return [errors.map(({id, text}) => (id === "Error" ? text : id)),
                 waits.filter((ms) => ms > 100), heard];
         """,
     )
-    assert got == [["mine", "device.lost", "load.url", "TypeError"], [], []]
+    assert got == [["mine", "device.lost", "load.url", "load.url", *["load.http"] * 2], [], []]
 
 
 def test_an_abort_while_waiting(page: Any, site: Site) -> None:

@@ -174,7 +174,9 @@ def test_refusals(page: Any, backend: str) -> None:
         _setup(backend)
         + """
         const canvas = () => new OffscreenCanvas(9, 9), other = canvas(), {device} = model;
+        const away = document.createElement("canvas");
         other.getContext("bitmaprenderer");
+        away.transferControlToOffscreen();
         const {"rgb out": rgb, "scores out": scores, "half out": half} = outputs;
         const paint = (...given) => errorOf(() => model.toCanvas(...given));
         const faults = [
@@ -187,13 +189,14 @@ def test_refusals(page: Any, backend: str) -> None:
           paint(half, canvas(), {colors: null}), paint(half, canvas(), {colors: 5}),
           paint(half, canvas(), {colors: [5]}), paint(half, canvas(), {colors: [null]}),
           paint(half, canvas(), {color: [[1, 2, 3]]}), paint(scores, canvas(), {colors: []}),
+          paint(half, away),
         ];
         const ids = (await Promise.all(faults)).map(({id}) => id);
         model.dispose();
         return [...ids, (await paint(rgb, canvas())).id];
         """,
     )
-    assert got == ["run.option"] * 19 + ["run.disposed"]
+    assert got == ["run.option"] * 20 + ["run.disposed"]
 
 
 def test_textures(page: Any) -> None:

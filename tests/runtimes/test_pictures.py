@@ -260,7 +260,7 @@ def test_pictures_are_read_at_once_and_textures_used_again(page: Any, root: Path
 
 
 def test_textures_of_runs_that_never_begin(page: Any) -> None:
-    """Pictures that gave way to later ones, or whose run was aborted, hold no texture."""
+    """Pictures that gave way to later ones, whose run was aborted or whose model was disposed."""
     got = evaluate(
         page,
         SETUP
@@ -278,12 +278,16 @@ def test_textures_of_runs_that_never_begin(page: Any) -> None:
         stop.abort();
         await Promise.allSettled(runs);
         await m.run({x: off});
-        return {found, made: made.length};
+        const first = made.length;
+        m.dispose();
+        const after = await idOf(m.run({x: off}));
+        return {found, made: first, after, none: made.length === first};
         """,
     )
     assert got["found"][0] and got["found"][-1] and got["found"].count(True) <= 3
     # Two in flight, the one that waits, and the one that takes its place.
     assert got["made"] <= 4
+    assert (got["after"], got["none"]) == ("run.disposed", True)
 
 
 def test_another_device(page: Any, root: Path) -> None:

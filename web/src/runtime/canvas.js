@@ -118,6 +118,13 @@ async function painter({device, pipelined, owns}, output, options, format, cut =
   return {w, h, record};
 }
 
+/** None of what is no canvas, and of one that has another kind of context or gave it away. */
+function contextOf(canvas, kind) {
+  try {
+    return canvas.getContext(kind);
+  } catch {}
+}
+
 /**
  * Paint an output that was kept on a canvas, which gets its size.
  * @param {any} core @param {any} output @param {any} canvas @param {any} [options]
@@ -128,7 +135,7 @@ export async function toCanvas({core}, output, canvas, options) {
   core.check();
   const gpu = need(output?.gpu, "it is not on the GPU", "name it in keep"),
     kind = device.paint ? "2d" : "webgpu",
-    context = need(canvas?.getContext?.(kind), "its canvas has another context, or is none", "give a canvas");
+    context = need(contextOf(canvas, kind), "its canvas has another context, or is none", "give a canvas");
   const resize = ({w, h}) => {
     if (canvas.width !== w || canvas.height !== h) Object.assign(canvas, {width: w, height: h});
   };

@@ -68,3 +68,6 @@ export async function findAdapter(powerPreference = "high-performance") {
     fail("device.adapter", subject, "there is no GPU", "turn on hardware acceleration");
   return adapter;
 }
+
+/** Whether an adapter computes on the processor. Chromium before 136 says so beside `info`; Safari 26 does not, it has GPUs alone. */
+export const isSoftware = (adapter) => adapter.info?.isFallbackAdapter ?? adapter.isFallbackAdapter;

@@ -4,7 +4,7 @@ import {checkManifest, evaluateAll} from "./check.js";
 import {neededLimits} from "./device.js";
 import {fail} from "./errors.js";
 import {fetchFile, folderOf} from "./fetch.js";
-import {chosen, entryOf, plan} from "./given.js";
+import {chosen, entryOf, plan, symbolsOf} from "./given.js";
 import {parseManifest} from "./manifest.js";
 import {beside, filesToRun, stateOf} from "./model.js";
 import {replay, restore, submit} from "./replay.js";
@@ -60,7 +60,7 @@ export async function example({core}, options) {
     m = core.parsed,
     entry = entryOf(m, name),
     inputs = m.golden.find((golden) => golden.entry === entry)?.inputs ?? [],
-    symbols = m.symbols.map((symbol) => named?.[symbol.name] ?? symbol.max);
+    symbols = symbolsOf(m.symbols, [], [], named);
   return generated(core, {entry, inputs, seed, symbols}, 0);
 }
 

@@ -8,13 +8,13 @@ import {BLOCK_BYTES, MANIFEST_BYTES} from "./manifest.js";
  * @param {any} url @param {any} [files]
  */
 export function folderOf(url, files) {
-  const text = url?.href ?? url,
-    here = globalThis.document?.baseURI ?? globalThis.location?.href;
-  let base;
+  const here = globalThis.document?.baseURI ?? globalThis.location?.href;
+  let text = url?.href ?? url,
+    base;
   try {
-    // Only text has trim; nothing lies below a data: address, as bundlers make of small files.
+    // Only text has trim. Nothing lies below a data: address, as bundlers make of small files.
     base = new URL(text.trim(), here);
-    files ?? new URL("", base);
+    for (text of Object.values(files ?? [""])) new URL(text, base);
   } catch {
     fail("load.url", String(text), `it is no URL at ${here}`, "give it whole");
   }
@@ -104,7 +104,7 @@ async function attempt(source, got, name, id, full) {
   const missing = (answer) =>
     fail(`${id}.missing`, name, `${url} answered ${answer}`, "check the address, and serve the whole folder");
   delete early?.[name];
-  const {status, ok, body} = (got.answer = await asked.catch(broken));
+  const {status, ok, body} = (got.answer = (await asked.catch(broken)) ?? {});
   got.passing = status > 499 || [408, 425, 429].includes(status);
   if (status === 404) missing(status);
   if (!ok || !body)

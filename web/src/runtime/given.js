@@ -60,7 +60,7 @@ export function plan(core, inputs, name, named) {
     return !ArrayBuffer.isView(value) && (value.data ?? value.buffer) ? value : {data: value};
   });
   const shapes = given.map(({shape}) => shape && Array.from(shape, Number)),
-    symbols = resolve(m.symbols, ports, shapes, named ?? {}),
+    symbols = symbolsOf(m.symbols, ports, shapes, named),
     key = symbols.join();
   if (core.key !== key) {
     core.sizes = evaluateAll(m, symbols, "run.shape");
@@ -93,7 +93,7 @@ export function plan(core, inputs, name, named) {
 }
 
 /** The symbols' sizes: from the given shapes, else by name, else the maxima. @returns {number[]} */
-function resolve(symbols, ports, shapes, named) {
+export function symbolsOf(symbols, ports, shapes, named) {
   const found = new Map(),
     need = stage("run.shape");
   const set = (name, size, subject) => {
@@ -106,7 +106,7 @@ function resolve(symbols, ports, shapes, named) {
     );
     found.set(name, size);
   };
-  for (const name of Object.keys(named)) set(name, Number(named[name]), `size "${name}"`);
+  for (const name of Object.keys(named ?? {})) set(name, Number(named[name]), `size "${name}"`);
   // First the axes that are a symbol, then those that are computed from one unknown symbol.
   for (const tokens of [1, 256])
     ports.forEach(({name: input, shape: sizes}, i) => {

@@ -5,8 +5,8 @@ import {kindOf, product, arrayOf, isBig, isFloat, bytesOf, toStorage, fromStorag
 import {parseManifest} from "./manifest.js";
 import {namesOf, evaluateAll, checkManifest} from "./check.js";
 import {folderOf, askEarly, fetchFile} from "./fetch.js";
-import {findAdapter, lossOf, neededLimits, whole} from "./device.js";
-import {KINDS, find, chosen, entryOf, plan} from "./given.js";
+import {findAdapter, isSoftware, lossOf, neededLimits, whole} from "./device.js";
+import {KINDS, find, chosen, entryOf, plan, symbolsOf} from "./given.js";
 import {guard, begin, replay, submit, settle, fetchRange, restore} from "./replay.js";
 import {takeTurns, unlessAborted} from "./turns.js";
 
@@ -57,6 +57,7 @@ const OWN = {
   restore,
   stateOf,
   submit,
+  symbolsOf,
   toStorage,
   unlessAborted,
   whole,
@@ -107,7 +108,8 @@ export class Model extends EventTarget {
     loading.catch(() => {});
     signal?.throwIfAborted();
     // While the manifest comes.
-    const adapter = given || backend === "wasm" ? undefined : findAdapter(powerPreference);
+    const here = backend ?? /** @type {any} */ (given)?.backend,
+      adapter = given || here === "wasm" ? undefined : findAdapter(powerPreference);
     adapter?.catch(() => {});
     signal?.addEventListener("abort", () => stop.abort(signal.reason), {signal: stop.signal});
     try {
@@ -122,9 +124,8 @@ export class Model extends EventTarget {
         opened;
       const {fallback} = manifest,
         wasm =
-          backend === "wasm" ||
-          (!given && !backend && fallback &&
-            (await adapter?.catch(() => {}))?.info.isFallbackAdapter !== false);
+          here === "wasm" ||
+          (!given && !backend && fallback && (await /** @type {any} */ (adapter).then(isSoftware, () => true)));
       if (wasm) {
         const {open} = await beside(import("./wasm.js"), "wasm.js");
         opened = await open(fallback, source, module);
@@ -227,6 +228,8 @@ export class Model extends EventTarget {
     const names = ["entry", "symbols", "keep", "signal", "into", "latest"],
       {entry, symbols, keep = [], signal, into, latest} = chosen(options, names);
     let planned;
+    // Of a lost device there may be another one.
+    if (this.#disposed) this.#core.check();
     try {
       planned = plan(this.#core, inputs, entry, symbols);
     } catch (error) {

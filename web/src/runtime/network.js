@@ -37,7 +37,7 @@ export async function again(got, error, sha256, signal) {
   got.tries++;
   // A quarter of a second, one, four: not the same for all pages that a server has failed.
   const usual = 4 ** (got.tries - 2.2 + Math.random() / 3),
-    seconds = Math.max(usual, refused ? asked(answer.headers.get("retry-after")) : 0);
+    seconds = Math.max(usual, refused ? asked(answer.headers?.get("retry-after")) : 0);
   // What a caller's functions throw, or a lost device, is no fault of the connection.
   if (!(refused ? passing : /^load/.test(id)) || got.tries === TRIES || seconds > PATIENCE) throw error;
   await unlessAborted(signal, new Promise((resolve) => setTimeout(resolve, 1000 * seconds)));
