@@ -25,6 +25,10 @@ TARGETS = ("cpu", "webgpu", "qcom", "cuda")
 # it reads them, and a convolution is one launch more. docs/study.md has the reasons, by target.
 LAUNCHES: dict[str, tuple[Network, dict[str, int]]] = {
     "bert": (functools.partial(networks.bert, layers=2), dict.fromkeys(TARGETS, 2 * 7)),
+    "bert of width 768": (
+        functools.partial(networks.bert, layers=1, width=768),
+        {"cpu": 7, "webgpu": 7 + 2, "qcom": 7, "cuda": 7 + 2},
+    ),
     "vit": (networks.vit_tiny, dict.fromkeys(TARGETS, 12 * 7 + 3)),
     "mobilenet_v2": (networks.mobilenet_v2, {"cpu": 54, "webgpu": 53, "qcom": 54, "cuda": 53}),
     "resnet18": (networks.resnet18, {"cpu": 20, "webgpu": 20, "qcom": 20, "cuda": 27}),
