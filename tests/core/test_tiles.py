@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from tests.agreement import Inputs, assert_agreement, compiled, find_target, graph, reference, run
 from tests.core.profile import examples
+from tinyedge.choices import find_fallback
 from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.assemble import stored_array
 from tinyedge.core.compiler.compile import compile_graph
@@ -150,6 +151,31 @@ def test_tiles_fill_the_registers(profile: str, sums: int) -> None:
     found = [n for n in kernel.text.linear.statements if n.op is ops.ACCUMULATOR]
     assert len(found) == sums and {n.dtype.lanes for n in found} == {caps.vector}
     assert len(found) < caps.max_vector_registers
+
+
+@pytest.mark.parametrize(
+    ("shape", "sums", "loads"),
+    [((128, 384, 384), 8, 4 + 2), ((50, 64, 20), 10, 10 + 1)],
+)
+def test_what_a_step_loads_fits_beside_the_sums(
+    shape: tuple[int, int, int], sums: int, loads: int
+) -> None:
+    """Where all of it is loaded before the first product (the fallback of pages), a step of 4 x 2
+    sums loads 6 vectors, in 14 registers; and steps are no copies. One vector waits for no other.
+    """
+    rows, summed, columns = shape
+    inputs = Inputs()
+    x = inputs.new(RNG.normal(size=(rows, summed)).astype(np.float32))
+    weight = Tensor.weight("w", RNG.normal(size=(summed, columns)).astype(np.float32))
+    target = find_fallback("wasm", "webgpu")
+    state = compiled({"y": x @ weight}, inputs, target, Options(profile="default"))
+    (kernel,) = state.kernels.values()
+    assert kernel.text is not None
+    statements = kernel.text.linear.statements
+    assert len([n for n in statements if n.op is ops.ACCUMULATOR]) == sums
+    assert len(set(inner_loads(state))) == loads
+    if loads < sums:
+        assert sums + loads <= target.caps("default").max_vector_registers
 
 
 @pytest.mark.parametrize(("side", "sums"), [(7, 7), (14, 14), (56, 14), (5, 5)])

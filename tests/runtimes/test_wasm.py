@@ -14,6 +14,7 @@ import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from tinyedge.export.bundle.reading import fallback_of, read, read_fallback
 from tinyedge.export.package.web import web_file
 from tinyedge.export.verify.browser import Browser, BrowserRunError
 from tinyedge.serve import Server
+from tinyedge.targets.cpu import fallback
 
 PROGRAMS = Path(__file__).parent / "js" / "node_modules" / ".bin"
 DENO, WORKERD = PROGRAMS / "deno", PROGRAMS / "workerd"
@@ -571,16 +573,23 @@ def layers(x: Any, image: Any, i: Any) -> Any:
 
 
 def weighty(out: Path) -> Path:
-    return tinyedge.export_function(
-        layers,
-        {
-            "x": RNG.normal(size=(32, 300)).astype(np.float32),
-            "image": np.zeros((1, 3, 16, 16), np.float32),
-            "i": np.zeros(4, np.int32),
-        },
-        fallback="wasm",
-        out=out,
-    )
+    """With a register more than it has, WebAssembly's tiles have three vectors, so that the end of
+    a block cuts a run of their numbers.
+    """
+    caps = fallback.TARGET.caps("default")
+    profiles = {"default": replace(caps, max_vector_registers=caps.max_vector_registers + 1)}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fallback, "TARGET", replace(fallback.TARGET, profiles=profiles))
+        return tinyedge.export_function(
+            layers,
+            {
+                "x": RNG.normal(size=(32, 300)).astype(np.float32),
+                "image": np.zeros((1, 3, 16, 16), np.float32),
+                "i": np.zeros(4, np.int32),
+            },
+            fallback="wasm",
+            out=out,
+        )
 
 
 @pytest.fixture(scope="module")

@@ -57,6 +57,8 @@ class Caps:
     shares_weights: bool = False
     typed_buffers: bool = False  # a buffer has one element type a kernel, scalars or vectors
     max_vector_registers: int = 64  # vector registers that a tile may fill
+    # all that a step of a tile loads is in registers at once, as its compiler loads it first
+    loads_first: bool = False
     # numbers that a thread may have in registers, where more keep others from running; 0: no limit
     max_registers: int = 0
     # rows and vectors of the tiles that a thread computes, where a workgroup has several

@@ -11,9 +11,17 @@ from tinyedge.targets.cpu.render import prelude, render
 
 TARGET = Target(
     name="wasm",
-    # What a page binds, it binds as for WebGPU: arenas for writing.
     profiles={
-        "default": replace(DEFAULT, vector=4, arenas_bound_for_writing=True, shares_weights=True)
+        "default": replace(
+            DEFAULT,
+            vector=4,
+            # of 16 on x64 V8 keeps one, and a product without relaxed SIMD takes another
+            max_vector_registers=14,
+            loads_first=True,
+            # What a page binds, it binds as for WebGPU: arenas for writing.
+            arenas_bound_for_writing=True,
+            shares_weights=True,
+        )
     },
     render=render,
     prelude=prelude("prelude.c"),

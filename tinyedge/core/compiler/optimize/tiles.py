@@ -7,7 +7,8 @@ values of a row are loaded as vectors along the summed range, for UNROLL steps.
 
 Steps of a sum that are copies, as the taps of a filter's row are, use a value of a row for several
 results, and each vector of the filter for all rows. C compilers keep these vectors in registers:
-where they do not fit beside the sums, some sums are stored and loaded at each step.
+where they do not fit beside the sums, some sums are stored and loaded at each step. What compiles
+WebAssembly loads all that a step uses several times before its first product (`Caps.loads_first`).
 """
 
 from __future__ import annotations
@@ -351,4 +352,6 @@ def _tiles(caps: Caps, products: int) -> Iterable[tuple[int, int]]:
     if not caps.scalar_operands:
         return [(a, b) for a, b in caps.tiles if products * a * b + a + b <= most]
     sizes = ((a, b) for b in range(1, MOST_VECTORS + 1) for a in range(1, MOST_ROWS + 1))
-    return [(a, b) for a, b in sizes if a * b + b + 1 <= most]
+    # a row's value is a product's only operand that waits where there is one vector
+    scalars = [(a, b, a if caps.loads_first and b > 1 else 1) for a, b in sizes]
+    return [(a, b) for a, b, loaded in scalars if a * b + b + loaded <= most]

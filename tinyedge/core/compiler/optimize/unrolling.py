@@ -7,7 +7,13 @@ from tinyedge.core.compiler.optimize.move import find
 from tinyedge.core.compiler.optimize.moved import MovedKernel
 from tinyedge.core.compiler.optimize.moves import Fill
 from tinyedge.core.compiler.optimize.reductions import reductions
-from tinyedge.core.compiler.optimize.tiles import MOST_COPIES, MOST_TAPS, UNROLL, reads_again
+from tinyedge.core.compiler.optimize.tiles import (
+    MOST_COPIES,
+    MOST_TAPS,
+    SUMS_IN_FLIGHT,
+    UNROLL,
+    reads_again,
+)
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.polynomial import Terms, divisor, terms
 from tinyedge.core.ir.uop import UOp, toposort
@@ -27,7 +33,8 @@ def unroll(kernel: MovedKernel, position: int, sums: int) -> None:
         kernel.attempt(To(tap.arg.number, "unroll"))
         return
     size = inner.src[0]
-    many = kernel.caps.scalar_operands and sums >= MANY_SUMS
+    enough = SUMS_IN_FLIGHT if kernel.caps.loads_first else MANY_SUMS
+    many = kernel.caps.scalar_operands and sums >= enough
     if many and (size.op is not ops.CONST or size.arg > UNROLL):
         return
     left = _unroll_some(kernel, inner.arg.number)
