@@ -66,7 +66,10 @@ def tile(
     for number in beside(kernel, contraction, along, vector):
         extent = kernel.extent(number)
         most = MOST_TAPS // _shared_taps(kernel, number)
-        cost, rows, across = _tile_size(extent, columns, total, kernel.caps, products, taps, most)
+        alone = along in contraction["batch"]
+        cost, rows, across = _tile_size(
+            extent, columns, total, kernel.caps, products, taps, most, alone=alone
+        )
         if kernel.caps.scalar_operands:
             if along in contraction["batch"]:
                 cost += kernel.caps.load_cost * (_window_values(kernel, number, rows) - 1)
@@ -269,13 +272,15 @@ def _tile_size(
     products: int = 1,
     taps: int = 1,
     most: int = MOST_TAPS,
+    *,
+    alone: bool = False,
 ) -> tuple[float, int, int]:
     """The cost, rows and vectors of a tile: a larger one shares more loads, but must not leave the
     device idle. products: contractions whose sums are kept at once. most: sums of a tile of several
-    vectors.
+    vectors. alone: each sum is computed by itself, so that registers hold but one.
     """
     best, best_cost = (1, 1), float("inf")
-    for rows, across in _tiles(caps, products):
+    for rows, across in _tiles(caps, products, alone=alone):
         if columns % across or (caps.scalar_operands and rows > extent):
             continue  # or it would wait for sums that nobody wants
         if across > 1 and rows * across > most:
@@ -346,12 +351,14 @@ def overlapping_vectors(columns: UOp, taps: int, caps: Caps, rows: int = MANY_RO
     return min(costs, key=lambda across: costs[across], default=0)
 
 
-def _tiles(caps: Caps, products: int) -> Iterable[tuple[int, int]]:
-    """Rows and vectors of the tiles that fit a device's registers."""
+def _tiles(caps: Caps, products: int, *, alone: bool = False) -> Iterable[tuple[int, int]]:
+    """Rows and vectors of the tiles that fit a device's registers. alone: as for `_tile_size`."""
     most = caps.max_vector_registers
     if not caps.scalar_operands:
         return [(a, b) for a, b in caps.tiles if products * a * b + a + b <= most]
     sizes = ((a, b) for b in range(1, MOST_VECTORS + 1) for a in range(1, MOST_ROWS + 1))
     # a row's value is a product's only operand that waits where there is one vector
     scalars = [(a, b, a if caps.loads_first and b > 1 else 1) for a, b in sizes]
+    if alone:
+        most = max(most, MOST_ROWS + 2)
     return [(a, b) for a, b, loaded in scalars if a * b + b + loaded <= most]
