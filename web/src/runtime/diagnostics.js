@@ -202,7 +202,8 @@ export async function profile(model, inputs, options) {
       const encoder = device.createCommandEncoder();
       encoder.resolveQuerySet(querySet, 0, 2 * launches.length, resolved, 0);
       encoder.copyBufferToBuffer(resolved, 0, mapped, 0, size);
-      const times = new BigUint64Array(await submit({...core, encoder}, size, {buffer: mapped}));
+      const run = {...core, encoder, readback: {buffer: mapped}},
+        times = await submit(run, size, (range) => new BigUint64Array(range.slice(0, size)));
       return launches.map((launch, i) => ({
         ...launch,
         milliseconds: Number(times[2 * i + 1] - times[2 * i]) / 1e6,

@@ -88,12 +88,13 @@ export async function replay(core, {entry, symbols, sizes, writes}, keep, own) {
   });
   if (run.deliver) await run.deliver(run, outputs);
   stats.runs++;
-  const reading = settle(run, end),
-    arrays = [];
+  const arrays = [],
+    reading = settle(run, end, (mapped) => {
+      for (const {i, p, shape, offset, kept} of outputs)
+        if (!kept) arrays[i] = fromStorage(mapped, offset, product(shape), p);
+    });
   run.given?.();
-  const bytes = await reading;
-  for (const {i, p, shape, offset, kept} of outputs)
-    if (!kept) arrays[i] = fromStorage(bytes, offset, product(shape), p);
+  await reading;
   const results = Object.fromEntries(
     outputs.map(({i, p, shape: whole, kept}) => {
       const {name, dtype, storage, axis, count, slices} = p,
@@ -180,28 +181,32 @@ function copy(run, from, offset, to, at, size) {
   run.encoder.copyBufferToBuffer(from.buffer, offset, to.buffer, at, size);
 }
 
-/** Submit what may change states. */
-export const settle = (run, size = 0) => submit(run, size, run.readback, run.snapshot?.(run));
+/** Submit what may change states. @param {any} run @param {number} [size] @param {any} [take] */
+export const settle = (run, size, take) => submit(run, size, take, run.snapshot?.(run));
 
 /**
- * Submit what was recorded. The first bytes of the readback buffer then. `read`: reads what else was copied, and gives what
- * takes note of it, where all went well.
- * @returns {Promise<ArrayBuffer>}
+ * Submit what was recorded. What `take` makes of the first bytes of the readback buffer then, by their `slice`. `read`: reads
+ * what else was copied, and gives what takes note of it, where all went well.
+ * @param {any} run @param {number} [size] @param {(mapped: any) => any} [take] @param {any} [read]
+ * @returns {Promise<any>}
  */
-export async function submit(run, size, {buffer} = run.readback, /** @type {any} */ read = null) {
+export async function submit(run, size, take, read) {
   run.pass?.end();
   run.pass = null;
+  const {buffer} = run.readback;
+  // A run that failed left it mapped.
+  if (size) buffer.unmap();
   const done = guard(run, () => run.device.queue.submit([run.encoder.finish()]), run.theirs ?? []);
   run.stats.submits++;
-  let bytes = new ArrayBuffer(0),
+  let /** @type {any} */ mapped = [],
     note;
   // Told below, when the bytes are there.
   done.catch(() => {});
   try {
     if (size) {
       await buffer.mapAsync(1, 0, size);
-      bytes = buffer.getMappedRange(0, size).slice(0);
-      buffer.unmap();
+      // A buffer of wasm.js has `slice` itself.
+      mapped = buffer.slice ? buffer : buffer.getMappedRange(0, size);
     }
     note = await read?.();
   } catch (error) {
@@ -212,13 +217,15 @@ export async function submit(run, size, {buffer} = run.readback, /** @type {any}
   }
   await done;
   note?.();
-  return bytes;
+  const taken = take?.(mapped);
+  if (size) buffer.unmap();
+  return taken;
 }
 
 /** The first bytes of a range, after what was recorded. */
 export function fetchRange(run, from, size) {
   copy(run, from, from.offset, run.readback, 0, size);
-  return submit(run, size);
+  return submit(run, size, (mapped) => mapped.slice(0, size));
 }
 
 /** The int32 at the start of a step's condition: whether it holds. */

@@ -35,7 +35,7 @@ const COPY_SRC = 4,
 
 /** A range of the module's memory. Work is done when it is submitted, so what is read is there at once. */
 class Range {
-  /** While it is mapped, the parts that were asked for. @type {{offset: number, bytes: Uint8Array}[] | null} */
+  /** While it is mapped, the parts that were asked for. @type {{offset: number, buffer: ArrayBuffer}[] | null} */
   #parts = null;
   #writable = false;
   #destroyed = false;
@@ -71,21 +71,25 @@ class Range {
 
   async mapAsync(mode) {
     this.#parts = [];
-    this.#writable = mode === 2;
+    this.#writable = mode > 1;
+  }
+
+  /** A copy of a part. */
+  slice(from, to) {
+    return new Uint8Array(this.device.memory.buffer).slice(this.at + from, this.at + to).buffer;
   }
 
   getMappedRange(offset = 0, size = this.size - offset) {
-    const bytes = new Uint8Array(this.device.memory.buffer, this.at + offset, size).slice();
-    this.#parts?.push({offset, bytes});
-    return bytes.buffer;
+    const buffer = this.slice(offset, offset + size);
+    this.#parts?.push({offset, buffer});
+    return buffer;
   }
 
   unmap() {
-    const parts = this.#parts;
+    const parts = this.#writable && this.#parts;
     this.#parts = null;
-    if (this.#writable)
-      for (const {offset, bytes} of parts ?? [])
-        new Uint8Array(this.device.memory.buffer).set(bytes, this.at + offset);
+    for (const {offset, buffer} of parts || [])
+      new Uint8Array(this.device.memory.buffer).set(new Uint8Array(buffer), this.at + offset);
   }
 
   /** Memory goes as a whole, with the device. */
@@ -200,7 +204,7 @@ class Device {
     writeBuffer: (range, offset, data, from = 0, size) => {
       const {BYTES_PER_ELEMENT: unit = 1, byteLength} = data,
         start = from * unit,
-        length = size === undefined ? byteLength - start : size * unit,
+        length = (size ?? byteLength / unit - from) * unit,
         memory = new Uint8Array(this.memory.buffer),
         at = range.at + offset,
         fault =
