@@ -274,6 +274,7 @@ def test_illegal_moves_say_why() -> None:
         (sink, Block(inner, 3, free), "3 does not divide"),
         (sink, Block(inner, 100, free), "100 does not divide"),
         (sink, Block(inner, 10, inner), "is taken"),
+        (sink, Block(inner, 1, free), "no range is nested"),
         (sink, SplitK(outer, 2, free), "it is loop"),
         (sink, Extend(outer, 3), "it is loop"),
         (sink, Extend(inner, 10), "it is reduce"),

@@ -124,8 +124,7 @@ def test_attention_in_vectors() -> None:
     inputs = Inputs()
     q, k, v = (inputs.new(RNG.normal(size=(3, 37, 16)).astype(np.float32)) for _ in range(3))
     text = plain((q @ k.transpose(1, 2)).softmax(-1) @ v, inputs)
-    assert len(re.findall(r"float4 \w+ = exp\(", text)) == 3  # of two vectors, of what is lowered
-    assert not re.search(r"float \w+ = exp\(", text)
+    assert re.findall(r"float(\d*) \w+ = exp\(", text) == ["4", "8"]  # of what is lowered, of both
 
 
 def plain(y: Tensor, inputs: Inputs) -> str:
@@ -143,3 +142,17 @@ def test_a_tile_of_two_products() -> None:
     sums = [len(re.findall(r"float4 acc\d+ =", text)) for text in written]
     assert 24 in sums  # two of 6 rows and 2 vectors
     assert max(sums) + 6 + 2 <= find_target("qcom").profiles["default"].max_vector_registers
+
+
+def test_functions_of_longer_vectors() -> None:
+    """Exponentials of a row's vectors are one of sixteen numbers, of whole vectors and quarters."""
+    inputs = Inputs()
+    x = inputs.new(RNG.normal(size=(8, 1024)).astype(np.float32))
+    target = find_target("qcom")
+    (kernel,) = compiled({"y": x.softmax(-1)}, inputs, target).kernels.values()
+    assert kernel.text is not None
+    text = target.render(kernel.text)
+    found = re.findall(r"float16 (v\d+) = exp\(\(float16\)\(v\d+, v\d+, v\d+, v\d+\)\);", text)
+    assert len(found) == text.count("exp(") == 2  # for the sum and for the result
+    for name in found:
+        assert re.findall(rf"{name}\.(\w+)", text) == ["s0123", "s4567", "s89ab", "scdef"]

@@ -65,6 +65,8 @@ class Caps:
     tiles: tuple[tuple[int, int], ...] = ((1, 1), (2, 1), (3, 1), (4, 1), (6, 1), (8, 1))
     # a tile takes each vector's products with all of its rows at once, not one sum after the other
     vectors_in_turn: bool = False
+    # lanes of a vector of which the language's functions, as the exponential, are computed at once
+    function_lanes: int = 0
     load_cost: float = 1.0  # of a vector's load, against a vector's product and sum
     # threads of a kernel that keep the device busy; with fewer, tiles are made smaller
     threads_to_saturate: int = 4096

@@ -24,6 +24,7 @@ from tinyedge.core.compiler.lower.linear import linearize
 from tinyedge.core.compiler.lower.regions import open_regions
 from tinyedge.core.compiler.lower.shuffles import permute_loads
 from tinyedge.core.compiler.lower.through import store_through
+from tinyedge.core.compiler.lower.wide_functions import widen_functions
 from tinyedge.core.compiler.merged import with_merged_sums
 from tinyedge.core.compiler.optimize.choose import baseline, choose, exact
 from tinyedge.core.compiler.optimize.common_tiles import Chosen, common_tiles
@@ -298,6 +299,7 @@ def _lowered(kernel: CompiledKernel, caps: Caps, is_finite: Callable[[int], bool
     if not caps.unaligned:
         sink = one_type_per_buffer(sink, caps)
     sink = permute_loads(open_regions(free_borders(sink, caps, is_finite), caps), caps)
+    sink = widen_functions(sink, caps)
     nodes = toposort((sink,))
     # also what moves have left no load of: launches bind it
     given = toposort((kernel.sink,))

@@ -29,8 +29,10 @@ REDUCTIONS = (ops.REDUCE_LOOP, ops.ATTEND_LOOP)
 SCALAR_OPS = (ops.CONST, ops.SYMBOL, ops.RANGE, ops.PARAM, ops.LOAD, *REDUCTIONS, ops.STAGE)
 OUTPUT_KINDS = ("loop", "serial", "grid", "local", "lane", "upcast", "vector")
 REDUCE_KINDS = ("reduce", "unroll", "threads", "lanes")
+BLOCK_KIND = "block"  # over blocks of a reduction, of which each has a total of its own
 FLAT_KIND = "flat"  # of an output, which no move gives: threads of kernels that share a text
 STAGE_KIND = "staged"  # a stage's own range
+KINDS = (*OUTPUT_KINDS, *REDUCE_KINDS, BLOCK_KIND, FLAT_KIND, STAGE_KIND)
 # What a thread or a lane has for itself: a stage's value is the same in all of them.
 PRIVATE_KINDS = ("local", "lane", "threads", "vector", "lanes")
 
@@ -150,13 +152,13 @@ def check_kernel(sink: UOp) -> None:
     for node in toposort((sink,)):
         op = node.op
         if op is ops.RANGE:
-            if node.arg.kind not in (*OUTPUT_KINDS, *REDUCE_KINDS, FLAT_KIND, STAGE_KIND):
+            if node.arg.kind not in KINDS:
                 raise _fail("kernel", node, f"no kind of range is called {node.arg.kind}")
             if len(node.src) != 1:
                 raise _fail("kernel", node, "a range has a size")
         elif op in REDUCTIONS:
             for r in own_ranges(node):
-                if r.op is not ops.RANGE or r.arg.kind not in REDUCE_KINDS:
+                if r.op is not ops.RANGE or r.arg.kind not in (*REDUCE_KINDS, BLOCK_KIND):
                     raise _fail("kernel", node, f"a reduction over {r!r}")
                 bound[r] = node
             if len(same_threads(node)) > 1:

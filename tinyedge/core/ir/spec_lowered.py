@@ -24,11 +24,12 @@ from tinyedge.core.ir.lowered import Geometry, Linear, workgroup_buffers
 from tinyedge.core.ir.polynomial import bounds
 from tinyedge.core.ir.rewrite import substitute
 from tinyedge.core.ir.sharing import Accesses, stranger
+from tinyedge.core.ir.spec import BLOCK_KIND
 from tinyedge.core.ir.uop import UOp, toposort
 
 Array = Any
 
-SERIAL_KINDS = ("loop", "serial", "reduce")
+SERIAL_KINDS = ("loop", "serial", "reduce", BLOCK_KIND)
 THREAD_KINDS = ("local", "lane", "threads", "fill")  # a position of a thread in its workgroup
 KINDS = (*SERIAL_KINDS, "grid", "flat", *THREAD_KINDS)
 UNNAMED = (

@@ -31,6 +31,7 @@ BUFFERS = Caps(
     tiles=(*((rows, 1) for rows in (1, 2, 3, 4, 6, 7, 8)), *((rows, 2) for rows in (4, 6, 7, 8))),
     # an integrated GPU has 256 to 1024 lanes; on a processor small tiles wait for their sums
     threads_to_saturate=512,
+    function_lanes=16,  # OpenCL's longest vectors
 )
 
 # Images: through the texture units, which have a cache, unpack fp16 values and read zeros outside.

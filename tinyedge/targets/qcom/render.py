@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator, Sequence
 from importlib import resources
 from typing import ClassVar
 
@@ -196,12 +197,17 @@ class OpenclPrinter(Printer):
     def vector(self, node: UOp, lanes: list[str]) -> str:
         if node.dtype.kind == "b":
             lanes = [f"-{lane}" for lane in lanes]
+        elif len(lanes) == node.dtype.lanes:
+            lanes = list(_parts(node, [strip_parens(lane) for lane in lanes]))
+            if len(lanes) == 1:
+                return lanes[0]
         else:
             lanes = [strip_parens(lane) for lane in lanes]
         return f"(({self.type(node.dtype)})({', '.join(lanes)}))"
 
     def lane(self, node: UOp, value: str) -> str:
-        text = f"{value}.{LANES[node.arg]}"
+        wide = node.src[0].dtype.lanes > len(LANES)
+        text = f"{value}.{f's{node.arg:x}' if wide else LANES[node.arg]}"
         return f"(-{text})" if node.dtype.kind == "b" else text
 
     def operation(self, node: UOp, operands: list[str]) -> str:
@@ -339,3 +345,26 @@ def _argument(printer: OpenclPrinter, argument: LoweredArg) -> str:
 def prelude() -> str:
     """Helper functions that go before the kernels."""
     return resources.files(__package__).joinpath("prelude.cl").read_text(encoding="ascii")
+
+
+def _parts(vector: UOp, lanes: Sequence[str]) -> Iterator[str]:
+    """What a vector is put together of: whole vectors, or halves and quarters, where their lanes
+    follow each other, else single numbers.
+    """
+    position, width = 0, len(LANES)
+    while position < len(lanes):
+        found = vector.src[position : position + width]
+        first, source = found[0].arg, found[0].src[0] if found[0].src else None
+        follows = all(
+            lane.op is ops.LANE and lane.src[0] is source and lane.arg == first + i
+            for i, lane in enumerate(found)
+        )
+        if len(found) < width or not follows or first % width:
+            yield lanes[position]
+            position += 1
+            continue
+        assert source is not None
+        name, _, _ = lanes[position].rpartition(".")
+        numbers = "".join(f"{first + i:x}" for i in range(width))
+        yield name if source.dtype.lanes == width else f"{name}.s{numbers}"
+        position += width

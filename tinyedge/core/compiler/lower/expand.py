@@ -22,6 +22,7 @@ from tinyedge.core.ir.polynomial import build, divisor, terms
 from tinyedge.core.ir.rewrite import bottom_up, substitute
 from tinyedge.core.ir.rules import index as ix
 from tinyedge.core.ir.rules.algebra import operands, simplified, simplify
+from tinyedge.core.ir.spec import BLOCK_KIND
 from tinyedge.core.ir.uop import UOp, as_node, const, own_ranges, toposort
 
 
@@ -78,7 +79,8 @@ def _unrolled(node: UOp, src: tuple[UOp, ...]) -> UOp:
         return simplified(node, src)
     copied = [r for r in src[1:] if r.arg.kind == "unroll"]
     threads = [r for r in src[1:] if r.arg.kind == "threads"]
-    serial = [r for kind in ("reduce", "lanes") for r in src[1:] if r.arg.kind == kind]
+    serial = [r for r in src[1:] if r.arg.kind in ("reduce", BLOCK_KIND)]
+    serial += [r for r in src[1:] if r.arg.kind == "lanes"]
     total: UOp | None = None
     for copy in at_each(src[0], copied):
         alone = len(copied) == len(src) - 1

@@ -21,11 +21,12 @@ from tinyedge.core.ir import access, args, ops
 from tinyedge.core.ir.lowered import Linear
 from tinyedge.core.ir.polynomial import atom_key, terms
 from tinyedge.core.ir.rewrite import bottom_up
+from tinyedge.core.ir.spec import BLOCK_KIND
 from tinyedge.core.ir.uop import BINDING, UOp, as_node, own_ranges, toposort
 
 Path = tuple[UOp, ...]
 LOOPS = ("loop", "serial")  # around stores
-SERIAL = ("loop", "serial", "reduce")
+SERIAL = ("loop", "serial", "reduce", BLOCK_KIND)
 NAMED = (ops.GROUP_REDUCE, ops.REGION)
 LOOPED = (ops.REDUCE_LOOP, ops.RESCALED_LOOP)
 APART = (*LOOPED, ops.FILLED)  # what has statements of its own
@@ -323,7 +324,11 @@ class _Linearizer:
                 self._set(inside, self.values[f], f.src[0], f.arg)
 
     def _continues(self, part: UOp, whole: UOp) -> bool:
-        """Whether a reduction is of the same kind as the one that it alone is a part of."""
+        """Whether a reduction is of the same kind as the one that it alone is a part of, and no
+        block of it.
+        """
+        if any(r.arg.kind == BLOCK_KIND for r in own_ranges(whole)):
+            return False
         same = part.op is ops.REDUCE_LOOP and part.op is whole.op and part.arg is whole.arg
         return same and part.dtype is whole.dtype and self.users.get(part) == 1
 

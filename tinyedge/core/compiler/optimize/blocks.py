@@ -11,7 +11,7 @@ from tinyedge.core.compiler.schedule.canonical import make_range, replace_ranges
 from tinyedge.core.ir import access, args, ops
 from tinyedge.core.ir.polynomial import divisor
 from tinyedge.core.ir.rewrite import bottom_up, substitute
-from tinyedge.core.ir.spec import REDUCTIONS, STAGE_KIND
+from tinyedge.core.ir.spec import BLOCK_KIND, REDUCTIONS, STAGE_KIND
 from tinyedge.core.ir.uop import Size, UOp, as_node, own_ranges, toposort
 
 
@@ -21,9 +21,9 @@ class Block(Move):
                                    sum over i in 0..factor, r = b*factor + i
 
     The sum of each block is kept by itself, then added to those of the blocks before; so it is with
-    every other reduction. A block's steps are those of the ranges that are nested in r as well. The
-    range over blocks gets number `outer`, that over a block's steps `outer` + 1; both must be
-    unused.
+    every other reduction. A block's steps are those of the ranges that are nested in r as well;
+    with a factor of 1 they are those alone. Blocks may be put into blocks again. The range over
+    blocks gets number `outer`, that over a block's steps `outer` + 1; both must be unused.
     """
 
     factor: int
@@ -32,19 +32,22 @@ class Block(Move):
     def moved(self, sink: UOp, caps: Caps) -> UOp:
         target = find(sink, self.range)
         number, kind, size = self.range, target.arg.kind, target.src[0]
-        if kind != "reduce":
+        if kind not in ("reduce", BLOCK_KIND):
             raise IllegalMove(f"cannot block range {number}: it is {kind}")
-        if self.factor < 2 or divisor(size) % self.factor or size is as_node(self.factor):
+        if self.factor < 1 or divisor(size) % self.factor or size is as_node(self.factor):
             raise IllegalMove(f"cannot block range {number}: {self.factor} does not divide it")
-        over = (n for n in toposort((sink,)) if n.op in REDUCTIONS and target in own_ranges(n))
+        over = [n for n in toposort((sink,)) if n.op in REDUCTIONS and target in own_ranges(n)]
         if any(node.op is not ops.REDUCE_LOOP for node in over):
             raise IllegalMove(f"cannot block range {number}: more than one value is reduced")
+        if self.factor == 1 and any(own_ranges(node)[-1] is target for node in over):
+            raise IllegalMove(f"cannot block range {number}: no range is nested in it")
         if self.outer <= max(numbers(sink)):
             raise IllegalMove(f"cannot block range {number}: number {self.outer} is taken")
-        blocks = make_range(size // self.factor, self.outer, kind)
+        blocks = make_range(size // self.factor, self.outer, BLOCK_KIND)
         steps = make_range(self.factor, self.outer + 1, kind)
         whole = as_node(blocks * self.factor + steps)
-        split = replace_ranges(sink, {target: (whole, (blocks, steps))})
+        pieces = tuple(r for r in (blocks, steps) if r.op is ops.RANGE)
+        split = replace_ranges(sink, {target: (whole, pieces)})
 
         def apart(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
             if node.op is not ops.REDUCE_LOOP or blocks not in src:

@@ -13,12 +13,15 @@ from tinyedge.core.compiler.optimize.kinds import MOST_PARTIAL, To
 from tinyedge.core.compiler.optimize.move import Move, find, is_padded, numbers, ranges
 from tinyedge.core.compiler.optimize.moved import MovedKernel
 from tinyedge.core.compiler.optimize.moves import Fill, Overlap, PadTo
+from tinyedge.core.compiler.optimize.partial_sums import VECTORS, are_alone, in_blocks, in_vectors
 from tinyedge.core.compiler.optimize.pixels import row_of_pixels
 from tinyedge.core.compiler.optimize.pooled import lay_rows, pooled
 from tinyedge.core.compiler.optimize.reductions import (
     FEW_OUTPUTS,
     KEPT,
+    MANY_ROWS,
     PARTS,
+    SHORT_ROW,
     WORKGROUP,
     copies_of_columns,
     has_lanes,
@@ -102,20 +105,29 @@ def choose(sink: UOp, caps: Caps, contraction: Roles | None = None) -> tuple[UOp
     contraction: the kernel's ranges by role, where it holds a sum of products.
     """
     kernel = MovedKernel(sink, caps)
+    _lay_out(kernel, contraction)
+    product = contraction is not None and bool(contraction["rows"] or contraction["columns"])
+    if are_alone(caps) and not (product or attentions(sink) or pooled(sink)):
+        in_blocks(kernel)
+    return kernel.sink, kernel.moves
+
+
+def _lay_out(kernel: MovedKernel, contraction: Roles | None) -> None:
+    sink, caps = kernel.sink, kernel.caps
     found = reductions(sink)
     vector = _contiguous(sink)
     _fill(kernel, vector)
     attended = attentions(sink)
     if len(attended) > 1:  # each thread has a row of all of them
         distribute(kernel, PLAIN_THREADS)
-        return kernel.sink, kernel.moves
+        return
     if attended:
         lay_attention(kernel, vector)
         lanes = 1
         for number in kernel.left("threads"):
             lanes = kernel.extent(number)
         distribute(kernel, WORKGROUP // lanes, tiles=True)
-        return kernel.sink, kernel.moves
+        return
     held = bool(stages(sink))
     if held and caps.threads > 1:
         if vector is not None:
@@ -123,10 +135,10 @@ def choose(sink: UOp, caps: Caps, contraction: Roles | None = None) -> tuple[UOp
         threads = share_stages(kernel)
         unroll(kernel, 0, 1)
         distribute(kernel, threads)
-        return kernel.sink, kernel.moves
+        return
     if (nested := pooled(sink)) is not None:
         _pool(kernel, nested, vector)
-        return kernel.sink, kernel.moves
+        return
     if contraction is not None and filters_apart(sink.src[0], contraction, vector, caps):
         vector = _filter_columns(kernel.sink, contraction, vector, caps)
         if vector is not None and _lies_rounded_up(kernel.sink, vector, caps):
@@ -134,17 +146,17 @@ def choose(sink: UOp, caps: Caps, contraction: Roles | None = None) -> tuple[UOp
     columns = _columns(kernel.sink) if found else []
     if columns or (len(found) > 1 and contraction is None):
         _rows(kernel, columns, vector)
-        return kernel.sink, kernel.moves
+        return
     if contraction is not None and share_tile(kernel, contraction, vector):
         distribute(kernel, 1)
-        return kernel.sink, kernel.moves
+        return
     lanes_pay = not _is_matrix(contraction) and prefers_lanes(kernel, vector)
     if lanes_pay and lay_along_lanes(kernel):
         distribute(kernel, WORKGROUP)
-        return kernel.sink, kernel.moves
+        return
     if contraction is None and len(found) == 1 and lies_in_vectors(kernel, vector):
         if _sum_along(kernel, found[0].src[-1].arg.number):
-            return kernel.sink, kernel.moves
+            return
     if not found:
         vector = _along_loads(kernel, vector)
     width = caps.vector if found else select(kernel, vector)
@@ -179,7 +191,6 @@ def choose(sink: UOp, caps: Caps, contraction: Roles | None = None) -> tuple[UOp
         lanes = kernel.extent(number)
     keep = kernel.left("loop") if held else inside  # a stage is filled once
     distribute(kernel, WORKGROUP // lanes, keep, tiles=sums >= MANY_SUMS)
-    return kernel.sink, kernel.moves
 
 
 def _pool(kernel: MovedKernel, nested: tuple[UOp, UOp], vector: int | None) -> None:
@@ -240,18 +251,14 @@ def _sum_along(kernel: MovedKernel, number: int) -> bool:
     """A sum of elements that lie beside each other, in vectors: by a thread, which adds to several,
     or by threads that share it. Gives whether it is one.
     """
-    before, size = (kernel.sink, list(kernel.moves)), divisor(kernel.size(number))
-    width = kernel.caps.vector
     threads = 1
     if kernel.caps.shared:
-        threads = sharing(_outputs(kernel), kernel.extent(number) // width)
-    vectors = next(n for n in (4, 2, 1) if size % (n * width) == 0)
-    number, last = kernel.split(number, width * (vectors if threads == 1 else 1))
-    if not kernel.attempt(To(last, "lanes")):
-        kernel.sink, kernel.moves = before
+        threads = sharing(_outputs(kernel), kernel.extent(number) // kernel.caps.vector)
+    left = in_vectors(kernel, number, 1 if threads > 1 else VECTORS[0])
+    if left is None:
         return False
     if threads > 1:
-        number = _share(kernel, number, threads, "threads")
+        number = _share(kernel, left, threads, "threads")
         if number in kernel.left("reduce") and divisor(kernel.size(number)) % UNROLL == 0:
             _, copies = kernel.split(number, UNROLL)
             kernel.to(copies, "unroll")
@@ -291,26 +298,28 @@ def _rows(kernel: MovedKernel, columns: list[int], vector: int | None) -> None:
         kernel.extent(column) if column is not None else 1,
         max(_steps(f) for f in reductions(kernel.sink)),
     )
-    rows = 1
-    for number in kernel.left("loop"):
-        if number not in columns:
-            rows *= kernel.extent(number)
-    lanes = threads_of_row(width, rows, kernel.caps, lambda: reads_apart(kernel))
+    rows = prod(kernel.extent(n) for n in kernel.left("loop") if n not in columns)
+    alone = rows >= MANY_ROWS and (width <= SHORT_ROW or reads_apart(kernel))
+    lanes = 1 if alone else threads_of_row(width, rows, kernel.caps)
     if column is not None and column == vector and lanes * 2 <= width:
         over = _overlapping(kernel, column) if kernel.caps.threads == 1 else None
         column = vector = _vectorize(kernel, column) if over is None else over
     lay_along_lanes(kernel)
     if vector is not None and vector not in columns and runs_along(kernel, vector):
         _vectorize(kernel, vector)
-    for i in range(len(reductions(kernel.sink))):
-        if not has_lanes(reductions(kernel.sink)[i]):
-            _share_reduction(kernel, i, lanes)
+    for reduction in reductions(kernel.sink):
+        if not has_lanes(reduction):
+            _share_reduction(kernel, int(reduction.src[-1].arg.number), lanes)
     if column is not None and any(r.arg.number == column for r in ranges(kernel.sink)):
         copies = copies_of_columns(kernel)
         if kernel.extent(column) <= copies and kernel.size(column).op is ops.CONST:
             kernel.to(column, "upcast")
         elif lanes > 1:
             _share(kernel, column, lanes, "lane", KEPT)
+        elif are_alone(kernel.caps):
+            size = divisor(kernel.size(column))
+            copies = next((n for n in VECTORS if size % n == 0 and n < kernel.extent(column)), 1)
+            upcast(kernel, column, copies)
     used = lanes if kernel.left("lane") or kernel.left("threads") else 1
     columns = _columns(kernel.sink)
     keep = [n for n in kernel.left("loop") if n in columns]
@@ -335,25 +344,23 @@ def _keep(kernel: MovedKernel, column: int) -> None:
 
 
 def _steps(reduction: UOp) -> int:
-    total = 1
-    for r in reduction.src[1:]:
-        total *= maximum(as_size(r.src[0]))
-    return total
+    return prod(maximum(as_size(r.src[0])) for r in reduction.src[1:])
 
 
-def _share_reduction(kernel: MovedKernel, position: int, lanes: int) -> None:
-    """The reduction's innermost range: a vector's worth in one iteration, the iterations dealt out
-    to threads.
+def _share_reduction(kernel: MovedKernel, number: int, lanes: int) -> None:
+    """A reduction's innermost range: a vector's worth in one iteration, the iterations dealt out to
+    threads.
     """
-    reduction = reductions(kernel.sink)[position]
-    inner = reduction.src[-1]
-    number = int(inner.arg.number)
     if number not in kernel.left("reduce"):
         return  # another reduction along the same range dealt it out
-    size, copies = inner.src[0], KEPT
+    inner, copies = find(kernel.sink, number), KEPT
+    size = inner.src[0]
     if size.op is ops.CONST and size.arg <= UNROLL:
         kernel.attempt(To(number, "unroll"))
         return
+    if lanes == 1 and are_alone(kernel.caps) and lies_along(kernel, inner):
+        if in_vectors(kernel, number) is not None:
+            return
     if divisor(size) % UNROLL == 0:
         along = lies_along(kernel, inner)
         number, last = kernel.split(number, UNROLL)

@@ -2,13 +2,13 @@
 
 A kernel is a SINK of stores over ranges. A range has a kind: "loop" (an output range, of which the
 steps may be taken in any order), "serial" (one whose steps must follow each other, as they read
-what those before wrote: no move changes it),
-"reduce" (a reduction's, serial), and what moves make of them: "grid" (workgroups), "local" (threads
-of a workgroup), "lane" (the threads that also share a reduction), "upcast" (copies in registers),
-"vector" (lanes of a vector), "unroll" (copies of a reduction's body), "threads" (a reduction's
-range given to threads, combined through workgroup memory), "lanes" (a reduction's range along one
-or several vectors of partial results, whose lanes are combined at the end). A tile of an argument
-that threads share has ranges of its own ("staged"). Ranges are named by number.
+what those before wrote: no move changes it), "reduce" (a reduction's, serial), and what moves make
+of them: "grid" (workgroups), "local" (threads of a workgroup), "lane" (the threads that also share
+a reduction), "upcast" (copies in registers), "vector" (lanes of a vector), "unroll" (copies of a
+reduction's body), "threads" (a reduction's range given to threads, combined through workgroup
+memory), "lanes" (a reduction's range along one or several vectors of partial results, whose lanes
+are combined at the end), "block" (over blocks of a reduction, each with a total of its own). A tile
+of an argument that threads share has ranges of its own ("staged"). Ranges are named by number.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from tinyedge.core.ir.polynomial import bounds, divisor
 from tinyedge.core.ir.rewrite import bottom_up
 from tinyedge.core.ir.rules import index as ix
 from tinyedge.core.ir.rules.algebra import rewrite, simplify
-from tinyedge.core.ir.spec import REDUCE_KINDS, REDUCTIONS
+from tinyedge.core.ir.spec import BLOCK_KIND, REDUCE_KINDS, REDUCTIONS
 from tinyedge.core.ir.uop import Size, UOp, as_node, as_size, const, own_ranges, toposort
 
 
@@ -205,20 +205,20 @@ class Peel(Move):
     def moved(self, sink: UOp, caps: Caps) -> UOp:
         target = find(sink, self.range)
         size, whole = self._sizes(target, sink)
-        main = make_range(whole, self.range, "reduce")
+        main = make_range(whole, self.range, target.arg.kind)
         if self.overlap:
-            rest = make_range(self.multiple, self.rest, "reduce")
+            rest = make_range(self.multiple, self.rest, target.arg.kind)
             place = as_node(size - self.multiple + rest)
             new = ix.le(self.multiple - size % self.multiple, rest)
         else:
-            rest = make_range(size % self.multiple, self.rest, "reduce")
+            rest = make_range(size % self.multiple, self.rest, target.arg.kind)
             place, new = as_node(whole + rest), ix.TRUE
         return peel_reductions(sink, target, main, Rest(place, rest, new, self.rest))
 
     def _sizes(self, target: UOp, sink: UOp) -> tuple[Size, Size]:
         """Of the range, and of its part that ends at a multiple."""
         number, kind, multiple = self.range, target.arg.kind, self.multiple
-        if kind != "reduce":
+        if kind not in ("reduce", BLOCK_KIND):
             raise IllegalMove(f"cannot peel range {number}: it is {kind}")
         if self.rest <= max(numbers(sink)):
             raise IllegalMove(f"cannot peel range {number}: number {self.rest} is taken")

@@ -8,7 +8,6 @@ vector overlaps the one before.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import prod
 
 from tinyedge.core import dtype as dt
@@ -31,6 +30,7 @@ LINE = 8  # threads whose vectors are a line of a GPU's cache, 128 bytes
 CHEAP = 4  # operations a step up to which its latency is that of the addition
 BESIDE = (8, 4, 2)  # vectors of an output range that are computed beside each other
 LONG = 64  # steps from which that pays
+KEPT = 16  # vectors of a row that a thread has in registers; or numbers, if it is no whole vectors
 LEAST = 4  # lanes, of a vector or of a part of one, that are worth it
 PARTIAL = (8, 2)  # vectors of partial results, of cheap steps and of others
 
@@ -46,14 +46,12 @@ def sharing(outputs: int, steps: int) -> int:
     return PARTS if outputs == 1 and steps >= PARTS else 1
 
 
-def threads_of_row(width: int, rows: int, caps: Caps, apart: Callable[[], bool]) -> int:
-    """Threads a row: one for the shortest and for very many short ones, or where nothing is shared.
-    As threads wait for each other at every reduction, they are as few as have all of the row in
-    registers and are enough for the device. apart: whether they would read elements that lie apart.
+def threads_of_row(width: int, rows: int, caps: Caps) -> int:
+    """Threads a row: one for the shortest, or where nothing is shared. As threads wait for each
+    other at every reduction, they are as few as have all of the row in registers and are enough for
+    the device.
     """
     if not caps.shared or width < 32:
-        return 1
-    if rows >= MANY_ROWS and (width <= SHORT_ROW or apart()):
         return 1
     steps = -(-width // caps.vector) if width % caps.vector == 0 else width
     choices = [n for n in (8, 16, 32, 64) if n == 8 or n <= steps]
@@ -67,7 +65,9 @@ def has_row_in_registers(width: int, rows: int, caps: Caps) -> bool:
     """Whether the threads that share a row of elements beside each other load each of them once,
     whatever is computed of it, and have as many registers again for what it is made of.
     """
-    threads = threads_of_row(width, rows, caps, lambda: False)
+    if rows >= MANY_ROWS and width <= SHORT_ROW:
+        return False  # one thread has it
+    threads = threads_of_row(width, rows, caps)
     most = KEPT // 2 * threads * caps.vector
     return threads > 1 and width % caps.vector == 0 and width <= most
 
@@ -91,8 +91,8 @@ def prefers_lanes(kernel: MovedKernel, vector: int | None) -> bool:
 
 
 def lies_in_vectors(kernel: MovedKernel, vector: int | None) -> bool:
-    """Whether a kernel for threads sums what lies in whole vectors along its innermost range, and
-    nothing along its output range `vector`.
+    """Whether a kernel for threads sums what lies along its innermost range, in whole vectors where
+    threads share sums, and nothing along its output range `vector`.
     """
     if kernel.caps.threads == 1 or kernel.caps.vector == 1:
         return False
@@ -100,7 +100,7 @@ def lies_in_vectors(kernel: MovedKernel, vector: int | None) -> bool:
     inner = node.src[-1]
     if vector is not None and _runs([node.src[0]], find(kernel.sink, vector))[0]:
         return False
-    whole = divisor(inner.src[0]) % kernel.caps.vector == 0
+    whole = divisor(inner.src[0]) % kernel.caps.vector == 0 or not kernel.caps.shared
     return whole and node.dtype is dt.float32 and lies_along(kernel, inner)
 
 
