@@ -435,34 +435,34 @@ DEVICE_SIDES: Mapping[str, Callable[[Task], Any]] = {
 
 
 class _Answers:
-    """task: starts it, gives its outputs; warm: seconds of warm-ups; run: what runs take; limit: of
-    a device, what multiplies and adds reach, its name and the clock that tells; overhead: of a
-    device, where the time of a small run goes.
+    """Of a side that is named. task: starts it, gives its outputs; warm: seconds of warm-ups; run:
+    what runs take; limit: of a device, what multiplies and adds reach, its name and the clock that
+    tells; overhead: of a device, where the time of a small run goes.
     """
 
     def __init__(self) -> None:
-        self._side: Any = None
+        self._sides: dict[str, Any] = {}
 
     def __call__(self, request: Any) -> dict[str, Any]:
-        word, content = request
+        name, word, content = request
         if word == "task":
-            if hasattr(self._side, "close"):
-                self._side.close()
-            self._side = None  # the memory of the one before it
-            name, task = content
-            known = SIDES if task.target == "cpu" else {**SIDES, **DEVICE_SIDES}
-            self._side = known[name](task)
-            self._side.run()
-            return {"outputs": self._side.outputs(), "version": self._side.version()}
+            before = self._sides.pop(name, None)
+            if hasattr(before, "close"):
+                before.close()
+            del before  # its memory
+            known = SIDES if content.target == "cpu" else {**SIDES, **DEVICE_SIDES}
+            self._sides[name] = side = known[name](content)
+            side.run()
+            return {"outputs": side.outputs(), "version": side.version()}
         if word == "warm":
-            return _warm(self._side.run, *content)
+            return _warm(self._sides[name], *content)
         if word == "limit":
             return _limit(content)
         if word == "overhead":
             from tests.study.device import steps
 
             return steps.measured(*content)
-        return _spent(self._side, content)
+        return _spent(self._sides[name], content)
 
 
 def _limit(target: str) -> dict[str, Any]:
@@ -481,12 +481,18 @@ def _spent(side: Any, times: int) -> dict[str, float]:
     return {**found, "device": side.device_seconds() * times}
 
 
-def _warm(run: Callable[[], Any], seconds: float, most: int) -> dict[str, float]:
-    """Runs until either is reached, at least one; what a run took, in CPU seconds."""
-    start, count, spent = time.perf_counter(), 0, 0.0
+def _warm(side: Any, seconds: float, most: int) -> dict[str, float]:
+    """Runs until either is reached, at least one; what a run took, in CPU seconds. On a device more
+    and more follow each other, as they do where they are measured: waiting for each takes longer
+    than a small one, so that blocks would be short.
+    """
+    start, count, spent, times = time.perf_counter(), 0, 0.0, 1
+    queued = hasattr(side, "repeat")
     while count < most and (count == 0 or time.perf_counter() - start < seconds):
-        spent += measure(run, 1)["cpu"]
-        count += 1
+        found = measure((lambda n=times: side.repeat(n)) if queued else side.run, 1)["cpu"]
+        spent = found if queued else spent + found
+        count = times if queued else count + 1
+        times = 2 * times if queued else 1
     return {"cpu": spent / count}
 
 
