@@ -20,6 +20,7 @@ from tests.agreement import (
     replay,
 )
 from tests.core.profile import examples
+from tests.core.test_sizes import copies
 from tests.core.test_tiles import CONVOLUTIONS, DEPTHWISE, check_statements, convolution
 from tests.imported import import_graph
 from tests.study import networks
@@ -128,8 +129,15 @@ def wide(step: int, side: int, channels: int = 24, far: int = 6) -> Any:
 
 @pytest.mark.parametrize("target", TARGETS[::2], ids=lambda t: t[0])
 def test_a_tile_that_is_rounded_up_has_no_test(target: tuple[str, str]) -> None:
-    """5 pixels do not divide 128: the last ones of a row, each on its own, may be its end."""
-    check_inner_loops(reading_borders(state_for(target, *wide(1, 128, 3, 128))))
+    """8 pixels do not divide 127: the last two of a row, each on its own, may be its end."""
+    check_inner_loops(reading_borders(state_for(target, *wide(1, 127, 3, 128))))
+
+
+@pytest.mark.parametrize(("step", "side", "pixels"), [(1, 128, 8), (2, 256, 5), (1, 120, 5)])
+def test_a_pixel_beyond_the_last_shares_no_loads(step: int, side: int, pixels: int) -> None:
+    """5 pixels divide 120; of a row of 128 two are beyond it, which by steps of 2 share less."""
+    (kernel,) = reading_borders(state_for(TARGETS[0], *wide(step, side, 3, 64)))
+    assert copies(kernel.moved) == pixels
 
 
 def check_processor(state: Compilation) -> None:

@@ -30,6 +30,7 @@ from tinyedge.core.ir.uop import UOp, toposort
 UNROLL = 4  # steps of a sum in one iteration of its loop
 MOST_TAPS = 64  # products of a tile's taps that are copies, where somebody waits for a compiler
 MOST_COPIES = 128  # of a product in the text of a kernel that is unrolled for reuse
+NUMBER = 0.42  # of a vector's load: a number's, where rows share what they load
 BORDERS = 0.1  # of a load, for each product of rows that have a border beside them
 SUMS_IN_FLIGHT = 8  # of which a processor computes steps at once: with fewer it waits for them
 SUMS_SPILLED = 14  # the same, where some of them are stored and loaded at each step
@@ -65,10 +66,18 @@ def tile(
     best = None
     for number in beside(kernel, contraction, along, vector):
         extent = kernel.extent(number)
-        most = MOST_TAPS // _shared_taps(kernel, number)
         alone = along in contraction["batch"]
+        shared = _shared_tap(kernel, number)
+        copies, step, most = taps, 0, MOST_TAPS
+        if shared is not None:
+            most = MOST_TAPS // shared.src[0].arg
+            largest = max(rows * across for rows, across in _tiles(kernel.caps, products))
+            busy = total >= largest * kernel.caps.threads_to_saturate
+            if busy and not alone and not _lies_in_vectors(kernel):
+                copies = shared.src[0].arg
+                step = _values(kernel, number, 2, shared, copies) - copies
         cost, rows, across = _tile_size(
-            extent, columns, total, kernel.caps, products, taps, most, alone=alone
+            extent, columns, total, kernel.caps, products, copies, most, step, alone=alone
         )
         if kernel.caps.scalar_operands:
             if along in contraction["batch"]:
@@ -211,15 +220,28 @@ def _taps_overlap(kernel: MovedKernel, number: int) -> bool:
     return _rows_read_again(kernel, number, _summed(kernel)[-1], taps_of(kernel.sink))
 
 
-def _shared_taps(kernel: MovedKernel, number: int) -> int:
-    """Steps of a sum at which rows of a tile read what others read at another one; else 1. They are
-    copies, if the tile is small enough.
+def _shared_tap(kernel: MovedKernel, number: int) -> UOp | None:
+    """The range of a sum at whose steps rows of a tile read what others read at another one. These
+    are copies, if the tile is small enough.
     """
     if kernel.caps.scalar_operands:
-        return 1
+        return None
     fixed = [r for r in _summed(kernel) if r.src[0].op is ops.CONST and r.src[0].arg <= MOST_TAPS]
-    taps = (r.src[0].arg for r in fixed if _rows_read_again(kernel, number, r, r.src[0].arg))
-    return max(taps, default=1)
+    found = [r for r in fixed if _rows_read_again(kernel, number, r, r.src[0].arg)]
+    return max(found, key=lambda r: r.src[0].arg, default=None)
+
+
+def _lies_in_vectors(kernel: MovedKernel) -> bool:
+    first = next(n for n in toposort((kernel.sink,)) if n.op is ops.REDUCE_LOOP)
+    return lies_in_vectors(first, kernel.caps)
+
+
+def lies_in_vectors(reduction: UOp, caps: Caps) -> bool:
+    """Whether something lies along the innermost range in whole vectors."""
+    inner = reduction.src[-1]
+    places = [terms(n.src[1]) for n in toposort((reduction,)) if n.op is ops.LOAD]
+    whole = divisor(inner.src[0]) % caps.vector == 0
+    return whole and any(place.get((inner,), 0) == 1 for place in places)
 
 
 def _window_values(kernel: MovedKernel, number: int, rows: int) -> float:
@@ -272,12 +294,15 @@ def _tile_size(
     products: int = 1,
     taps: int = 1,
     most: int = MOST_TAPS,
+    step: int = 0,
     *,
     alone: bool = False,
 ) -> tuple[float, int, int]:
     """The cost, rows and vectors of a tile: a larger one shares more loads, but must not leave the
     device idle. products: contractions whose sums are kept at once. most: sums of a tile of several
-    vectors. alone: each sum is computed by itself, so that registers hold but one.
+    vectors. taps: steps of a sum that are copies. step: numbers of them that each row of a tile has
+    and none before does; a row beyond the last repeats that, but loads all of its own. alone: each
+    sum is computed by itself, so that registers hold but one.
     """
     best, best_cost = (1, 1), float("inf")
     for rows, across in _tiles(caps, products, alone=alone):
@@ -285,19 +310,27 @@ def _tile_size(
             continue  # or it would wait for sums that nobody wants
         if across > 1 and rows * across > most:
             continue
-        waste = -(-extent // rows) * rows / extent
-        cost = tile_cost((rows, across), waste, total * waste / (rows * across), caps, taps)
+        beyond = -extent % rows
+        waste = (extent + beyond) / extent
+        threads = total * waste / (rows * across)
+        values = taps + (rows - beyond - 1) * step + beyond * taps if step else 0
+        cost = tile_cost((rows, across), waste, threads, caps, taps, values)
         if cost < best_cost:
             best, best_cost = (rows, across), cost
     return best_cost, *best
 
 
 def tile_cost(
-    size: tuple[int, int], waste: float, threads: float, caps: Caps, taps: int = 1
+    size: tuple[int, int],
+    waste: float,
+    threads: float,
+    caps: Caps,
+    taps: int = 1,
+    values: int = 0,
 ) -> float:
     """What a tile of rows and vectors costs, for each result. waste: results that are computed, for
     each one that there is. threads: how many compute a tile each. taps: steps of a sum that are
-    copies.
+    copies. values: numbers that the rows load in these; 0: vectors along the sum.
     """
     rows, across = size
     if caps.scalar_operands:
@@ -305,6 +338,9 @@ def tile_cost(
         spilled = taps > 1 and (rows + taps) * across + 1 > caps.max_vector_registers
         waits = max(1.0, (SUMS_SPILLED if spilled else SUMS_IN_FLIGHT) / (rows * across))
         return waste * (1 + caps.load_cost * loads) * waits
+    if values:  # of a busy device loads are all that counts
+        loads = (NUMBER * values + taps * across) / (taps * rows * across)
+        return waste * loads * idle(threads, caps)
     loads = (rows + UNROLL * across) / (UNROLL * rows * across)
     return waste * (1 + caps.load_cost * loads) * idle(threads, caps)
 

@@ -12,6 +12,7 @@ from tinyedge.core.compiler.optimize.tiles import (
     MOST_TAPS,
     SUMS_IN_FLIGHT,
     UNROLL,
+    lies_in_vectors,
     reads_again,
 )
 from tinyedge.core.ir import ops
@@ -29,7 +30,7 @@ def unroll(kernel: MovedKernel, position: int, sums: int) -> None:
     reduction = reductions(kernel.sink)[position]
     inner = reduction.src[-1]
     tap = _shared_tap(kernel, reduction, sums)
-    if tap is not None and not _lies_in_vectors(kernel, reduction):
+    if tap is not None and not lies_in_vectors(reduction, kernel.caps):
         kernel.attempt(To(tap.arg.number, "unroll"))
         return
     size = inner.src[0]
@@ -59,14 +60,6 @@ def _unroll_some(kernel: MovedKernel, number: int) -> bool:
         _, last = kernel.split(number, step)
         kernel.attempt(To(last, "unroll"))
     return True
-
-
-def _lies_in_vectors(kernel: MovedKernel, reduction: UOp) -> bool:
-    """Whether something lies along the innermost range in whole vectors."""
-    inner = reduction.src[-1]
-    places = [terms(n.src[1]) for n in toposort((reduction,)) if n.op is ops.LOAD]
-    whole = divisor(inner.src[0]) % kernel.caps.vector == 0
-    return whole and any(place.get((inner,), 0) == 1 for place in places)
 
 
 def _shared_tap(kernel: MovedKernel, reduction: UOp, sums: int) -> UOp | None:
