@@ -160,3 +160,19 @@ def test_products_are_transformed_in_vectors_of_channels() -> None:
     assert last.text is not None
     loads = [n for n in toposort(last.text.linear.statements) if n.op is ops.LOAD]
     assert len(loads) == 36 and {n.dtype.lanes for n in loads} == {8}
+
+
+@pytest.mark.parametrize("on", ["cpu", "webgpu"])
+def test_tiles_are_transformed_by_kernels_of_their_own(on: str) -> None:
+    """What is added to a convolution, or made of it, is no reason to transform a tile for each of
+    its pixels: a sum and a transform are two kernels.
+    """
+    inputs = Inputs()
+    x = inputs.new(RNG.normal(size=(1, 32, 24, 24)).astype(np.float32))
+    wide = inputs.new(RNG.normal(size=(1, 32, 48, 48)).astype(np.float32))
+    y = x.conv(Tensor.weight("v", filters(32, 32)), pads=PADS)
+    beside = (y + wide.conv(Tensor.weight("s", filters(32, 32, 1)), strides=(2, 2))).relu()
+    above = y.relu().conv(Tensor.weight("s", filters(2, 32, 1)))
+    for output in (beside, above):
+        state = compiled({"y": output}, inputs, find_target(on))
+        assert len(state.winograd) == 1 and len(state.launches) == 4

@@ -73,7 +73,7 @@ class Caps:
     threads_to_stream: int = 0  # the same where each does little but load; 0: as many
     # elements from which a reduction to few is worth a second launch
     long_reduction: int = 2**15
-    # kernels are compiled where they run, so that those that differ in sizes alone should be one
+    # kernels are compiled where they run: they should be few, and of few loads in their texts
     shares_sizes: bool = False
     # most pixels along a side of an image (four fp32 or fp16 values a pixel, zeros outside); 0:
     # there are no images

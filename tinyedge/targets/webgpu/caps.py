@@ -30,6 +30,7 @@ DEFAULT = Caps(
     arenas_bound_for_writing=True,
     typed_buffers=True,
     max_vector_registers=64,
+    max_registers=64,  # phones have so many
     tiles=(*((rows, 1) for rows in (1, 2, 3, 4, 6, 7, 8)), (4, 2), (5, 2)),  # up to 68 registers
     vectors_in_turn=True,
     threads_to_saturate=1024,  # an integrated GPU has 256 to 1024 lanes

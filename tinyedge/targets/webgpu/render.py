@@ -19,9 +19,9 @@ from tinyedge.core.compiler.render import (
 )
 from tinyedge.core.compiler.target import LoweredKernel
 from tinyedge.core.dtype import DType
-from tinyedge.core.ir import ops
+from tinyedge.core.ir import access, ops
 from tinyedge.core.ir.lowered import workgroup_buffers
-from tinyedge.core.ir.uop import UOp
+from tinyedge.core.ir.uop import UOp, toposort
 
 TYPES = {
     "bool": "bool",
@@ -229,12 +229,15 @@ def render(kernel: LoweredKernel) -> str:
     """A kernel as a WGSL entry point with its bindings."""
     printer = WgslPrinter(kernel)
     lines = []
+    read = _numbers(kernel)
     for position, argument in enumerate(kernel.arguments):
-        access = "read" if argument.weight else "read_write"
+        mode = "read" if argument.weight else "read_write"
         slot = argument.param.arg.slot
         element = printer.element(argument.param.dtype)
+        if slot in read:
+            element += f", {read[slot]}"
         lines.append(
-            f"@group(0) @binding({position}) var<storage, {access}> b{slot}: array<{element}>;"
+            f"@group(0) @binding({position}) var<storage, {mode}> b{slot}: array<{element}>;"
         )
     if kernel.symbols:
         vectors = -(-len(kernel.symbols) // 4)
@@ -258,6 +261,14 @@ def render(kernel: LoweredKernel) -> str:
     lines = [*lines[:at], *shared, *lines[at:], *body, "}", ""]
     text = "\n".join(lines)
     return "".join(helpers(text)) + text
+
+
+def _numbers(kernel: LoweredKernel) -> dict[int, int]:
+    """How many sizes a slot holds: a place in an array of known length needs no test."""
+    found = toposort(kernel.linear.statements, operands=access.in_order)
+    positions = toposort([place for _, place in kernel.geometry.positions])
+    symbols = (n for n in (*found, *positions) if n.op is ops.SYMBOL and n.src[1:])
+    return {n.src[0].arg.slot: n.src[0].arg.shape[0] for n in symbols}
 
 
 BINDING = re.compile(r"@binding\((\d+)\) var<storage, read_write> (b\d+):")

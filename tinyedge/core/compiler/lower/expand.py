@@ -14,6 +14,7 @@ from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.caps import Caps
 from tinyedge.core.compiler.lower.attend import attended, attended_in_lanes
 from tinyedge.core.compiler.lower.copies import at, at_each
+from tinyedge.core.compiler.lower.rolled import roll
 from tinyedge.core.compiler.lower.stages import fill_stages
 from tinyedge.core.compiler.lower.vectors import Vectorizer, extract
 from tinyedge.core.compiler.optimize.move import ranges as kernel_ranges
@@ -30,7 +31,7 @@ def expand(sink: UOp, caps: Caps) -> UOp:
     """A kernel with only serial loops, grid and local ranges left. Loads and stores are flat
     already.
     """
-    sink = _one_thread(_unroll(sink))
+    sink = _one_thread(_unroll(roll(sink) if caps.shares_sizes else sink))
     stores: list[UOp] = []
     for store in sink.src:
         stores.extend(_copies(store))

@@ -14,6 +14,7 @@ from tinyedge.core.ir.spec import stage_length
 from tinyedge.core.ir.uop import UOp, toposort
 
 UNROLL = 8  # steps of a thread whose loads are on the way at once
+COMPILED_UNROLL = 2  # the same, where somebody waits for a compiler of all their loads
 
 
 def stages(sink: UOp) -> list[UOp]:
@@ -67,10 +68,11 @@ def _parts(steps: int, vectors: int, threads: int) -> int:
 
 def _unroll(kernel: MovedKernel, number: int) -> None:
     """Some steps of a range as copies; all where they are few."""
-    if kernel.extent(number) <= UNROLL:
+    most = COMPILED_UNROLL if kernel.caps.shares_sizes else UNROLL
+    if kernel.extent(number) <= most:
         kernel.attempt(To(number, "unroll"))
         return
-    step = max(n for n in range(1, UNROLL + 1) if divisor(kernel.size(number)) % n == 0)
+    step = max(n for n in range(1, most + 1) if divisor(kernel.size(number)) % n == 0)
     if step > 1:
         _, inner = kernel.split(number, step)
         kernel.to(inner, "unroll")

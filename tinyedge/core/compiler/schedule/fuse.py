@@ -311,6 +311,8 @@ class _Fusion:
         repeats = sum(use.repeats for use in found)
         if op in REDUCTIONS:
             return repeats > 1 or any(self._refuses(node, use) for use in found)
+        if op is ops.TRANSFORM and any(self.reductions.get(use.kernel) for use in found):
+            return True  # of its own tiles, which share what they load
         if repeats <= 1:
             return False
         cone = self.cones[node]
@@ -372,7 +374,11 @@ class _Fusion:
         return condition.loads == 0 and 0 in (yes.loads + yes.cost, no.loads + no.cost)
 
     def _refuses(self, node: UOp, use: Use) -> bool:
-        """Whether the kernel has reductions beside which this one cannot be computed."""
+        """Whether the kernel has reductions beside which this one cannot be computed, or computes
+        transforms, by tiles of their own.
+        """
+        if use.kernel in self.transforming:
+            return True
         present = self.reductions.get(use.kernel, [])
         if use.kind == SCORE:
             return use.kernel in self.scored
