@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.bench.chromium import VIDEO
 from tests.cuda import shim
 from tests.runtimes.site import Site
 from tinyedge.core.errors import DeviceError
@@ -22,12 +23,6 @@ from tinyedge.model import TARGETS
 SLOW_SECONDS = 3 * 3600  # of one slow test; most take minutes
 FIRST = "mechanisms"  # of groups of models, the one that has each mechanism once
 WHOLE = ("test_unique", "test_non_max_suppression")  # dozens of kernels each
-
-VIDEO = (
-    *("--enable-features=Vulkan", "--use-vulkan=swiftshader", "--use-angle=vulkan"),
-    *("--ignore-gpu-blocklist", "--use-fake-device-for-media-stream"),
-    *("--use-fake-ui-for-media-stream", "--autoplay-policy=no-user-gesture-required"),
-)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

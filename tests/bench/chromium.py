@@ -17,6 +17,13 @@ _TICK = 1.0 / os.sysconf("SC_CLK_TCK")
 # Timestamps are otherwise rounded to 100 us. It changes nothing else.
 EXACT_TIMESTAMPS = "--disable-dawn-features=timestamp_quantization"
 
+# Videos may become textures, and there is a camera.
+VIDEO = (
+    *("--enable-features=Vulkan", "--use-vulkan=swiftshader", "--use-angle=vulkan"),
+    *("--ignore-gpu-blocklist", "--use-fake-device-for-media-stream"),
+    *("--use-fake-ui-for-media-stream", "--autoplay-policy=no-user-gesture-required"),
+)
+
 
 @dataclass(frozen=True)
 class Spent:

@@ -91,11 +91,7 @@ def compare(
         "flops": sum(counted.values()),
         "contractions": len(counted),
     }
-    site = Site({"pages": PAGES, "peer": PEER / "dist"}, dict(as_files(arrays)))
-    site.files["case/model.onnx"] = case.path
-    site.files["case/options.json"] = json.dumps(
-        {"freeDimensionOverrides": _overrides(runner, arrays)}
-    ).encode()
+    site = site_of(case, runner, arrays)
     active = [side for side in SIDES if side in sides]
     if "tinygrad" in active:
         result["tinygrad"] = {"error": NO_TINYGRAD}
@@ -138,6 +134,15 @@ def compare(
     return result
 
 
+def site_of(case: Case, runner: Any, arrays: dict[str, cases.Array]) -> Site:
+    """What pages of the sides fetch: their scripts, the peer, the model and its inputs."""
+    site = Site({"pages": PAGES, "peer": PEER / "dist"}, dict(as_files(arrays)))
+    site.files["case/model.onnx"] = case.path
+    options = {"freeDimensionOverrides": _overrides(runner, arrays)}
+    site.files["case/options.json"] = json.dumps(options).encode()
+    return site
+
+
 def _try(result: dict[str, Any], active: list[str], side: str, prepare: Callable[[], None]) -> None:
     """Prepares a side, or takes it out with its reason."""
     try:
@@ -150,7 +155,7 @@ def _try(result: dict[str, Any], active: list[str], side: str, prepare: Callable
 def _ours(case: Case, result: dict[str, Any], site: Site, options: Sequence[str]) -> None:
     """Raises SideError."""
     result["export"] = exported = export(case, options=options)
-    bundle = _exported(exported)
+    bundle = bundle_of(exported)
     site.folders["bundle"] = bundle
     result["memory"] = size.memory(bundle)
 
@@ -158,17 +163,17 @@ def _ours(case: Case, result: dict[str, Any], site: Site, options: Sequence[str]
 def _fallback(case: Case, site: Site) -> None:
     """A bundle with a program for WebAssembly. Raises SideError."""
     place = cases.CACHE / f"{case.model}-wasm.tinyedge"
-    site.folders["fallback"] = _exported(export(case, place, ["--fallback", "wasm"]))
+    site.folders["fallback"] = bundle_of(export(case, place, ["--fallback", "wasm"]))
 
 
 def _before(case: Case, result: dict[str, Any], site: Site, baseline: Path) -> None:
     """A bundle by an older tinyedge, with its own runtime. Raises SideError."""
     place = cases.CACHE / f"{case.model}-before.tinyedge"
     result["export_before"] = exported = export(case, place, (), baseline)
-    site.folders[BEFORE] = _exported(exported)
+    site.folders[BEFORE] = bundle_of(exported)
 
 
-def _exported(facts: dict[str, Any]) -> Path:
+def bundle_of(facts: dict[str, Any]) -> Path:
     if "error" in facts:
         raise SideError(facts["error"])
     return Path(facts["bundle"])

@@ -15,7 +15,7 @@ _TYPES = {**MIME_TYPES, ".mjs": MIME_TYPES[".js"]}
 
 # onnxruntime-web, LiteRT.js and a backend of TensorFlow.js are WebAssembly, which a strict policy
 # forbids, and so are our bundles' programs for it: only their pages may run it.
-WASM = ("peer", "wasm", "litert", "fallback", "tfjs")
+WASM = ("peer", "wasm", "litert", "fallback", "tfjs", "camera-peer")
 
 
 @dataclass

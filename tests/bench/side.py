@@ -21,9 +21,9 @@ from tinyedge.export.verify.browser import decode
 PAGES = Path(__file__).resolve().parent / "pages"
 
 # A wait in the page ends in an error rather than never.
-_PATIENCE = 900
+PATIENCE = 900
 
-_AWAIT = """async (seconds) => {
+AWAIT = """async (seconds) => {
   let timer;
   const late = new Promise((_, reject) => {
     timer = setTimeout(() => reject(new Error(`nothing after ${seconds} s`)), 1e3 * seconds);
@@ -64,7 +64,7 @@ def measure(
         try:
             watch = chromium.stopwatch()
             page.goto(f"{server.url}{side}.html")
-            load_counters = page.evaluate(_AWAIT, _PATIENCE)
+            load_counters = page.evaluate(AWAIT, PATIENCE)
             first = watch.read()
             fetched = dict(server.site.fetched)
             outputs = {

@@ -14,7 +14,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from tests.bench import baseline, cases, compare, exports, flops, kernels, report, size
+from tests.bench import baseline, cases, compare, exports, flops, kernels, page, report, size
 from tests.bench.server import Server, Site
 from tests.bench.side import as_files
 
@@ -276,3 +276,23 @@ def test_launches_of_a_bundle_are_timed() -> None:
     assert [launch["index"] for launch in launches] == list(range(len(launches)))
     assert 1 <= sum(launch["flops"] for launch in launches) / sum(counted.values()) < 1.2
     assert all(launch["milliseconds"] >= 0 for launch in launches)
+
+
+@pytest.mark.browser
+def test_what_a_page_feels(tmp_path: Path) -> None:
+    """Its process grows by its model, and a task that is not long counts as none."""
+    bundle = cases.export(cases.CASES["pnet"], golden=False)
+    arrays = cases.inputs(cases.CASES["pnet"], cases.session(cases.CASES["pnet"].path))
+    with ProcessPoolExecutor(1, get_context("spawn")) as own:  # a process has one browser
+        felt = own.submit(page.of_bundle, bundle, arrays).result()
+    assert felt["growth of the page's process, MB"] > 0
+    longest = felt["longest task, ms (0: below 50)"]
+    assert longest == 0 or longest >= 50
+
+
+def test_time_in_scripts() -> None:
+    """A sample lasts until the next one; idle time is none of a script's."""
+    names = ["(root)", "run", "(idle)", "copyExternalImageToTexture"]
+    nodes = [{"id": i, "callFrame": {"functionName": name}} for i, name in enumerate(names)]
+    profile = {"nodes": nodes, "samples": [1, 2, 3, 2], "timeDeltas": [90, 100, 5000, 400]}
+    assert page.scripted(profile) == pytest.approx(500e-6)

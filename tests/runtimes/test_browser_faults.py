@@ -167,7 +167,8 @@ def test_options_that_do_not_exist(page: Any) -> None:
           faults.push(await errorOf(() => model.run(inputs, options)));
         for (const work of [
           () => model.verify({signals: signal}), () => model.profile(inputs, {keep: true}),
-          () => model.example({entri: "main"}), () => model.example({symbols: {N: 1}}), () => load("/addition/", {onprogress: null}),
+          () => model.example({entri: "main"}), () => model.example({symbols: {N: 1}}),
+          () => load("/addition/", {onprogress: null}),
           () => state.getState(), () => state.getState("typo"), () => state.setState("typo", x),
           () => state.setState("memory"), () => state.setState("memory", "text"),
           () => model.getState("any"), () => model.run(inputs, {entry: "typo"}),

@@ -2,14 +2,19 @@
 import {readInputs, serve} from "/pages/case.js";
 
 /** provider: "webgpu" or "wasm". */
-export const start = (provider) => serve(async () => {
-  const [ort, {freeDimensionOverrides}, given] = await Promise.all([
-    import(`/peer/ort.${provider}.min.mjs`), fetch("/case/options.json").then((response) => response.json()), readInputs(),
+export async function open(provider) {
+  const [ort, {freeDimensionOverrides}] = await Promise.all([
+    import(`/peer/ort.${provider}.min.mjs`), fetch("/case/options.json").then((response) => response.json()),
   ]);
   ort.env.wasm.numThreads = 1;
   ort.env.wasm.wasmPaths = "/peer/";
   ort.env.logLevel = "error";
   const session = await ort.InferenceSession.create("/case/model.onnx", {executionProviders: [provider], freeDimensionOverrides});
+  return {ort, session};
+}
+
+export const start = (provider) => serve(async () => {
+  const [{ort, session}, given] = await Promise.all([open(provider), readInputs()]);
   const inputs = Object.fromEntries(Object.entries(given).map(([name, {dtype, shape, data}]) =>
     [name, new ort.Tensor(dtype, data, shape)]));
   return {
