@@ -29,7 +29,7 @@ LAUNCHES: dict[str, tuple[Network, dict[str, int]]] = {
         functools.partial(networks.bert, layers=1, width=768),
         {"cpu": 7, "webgpu": 7 + 2, "qcom": 7, "cuda": 7 + 2},
     ),
-    "vit": (networks.vit_tiny, dict.fromkeys(TARGETS, 12 * 7 + 3)),
+    "vit": (networks.vit_tiny, dict.fromkeys(TARGETS, 12 * 7 + 4)),
     "mobilenet_v2": (networks.mobilenet_v2, {"cpu": 54, "webgpu": 53, "qcom": 54, "cuda": 53}),
     "resnet18": (networks.resnet18, {"cpu": 20, "webgpu": 20, "qcom": 20, "cuda": 27}),
 }
@@ -46,8 +46,8 @@ def test_of_a_network(name: str, on: str) -> None:
     graph, _ = import_graph(_model(name))
     state = compile_graph(graph, find_target(on), Options(winograd=0, precision="fp32"))
     assert len(state.launches) == LAUNCHES[name][1][on]
-    if on == "webgpu" and name in ("mobilenet_v2", "resnet18"):
-        check_sums(state)
+    if on == "webgpu" and name in ("mobilenet_v2", "resnet18", "vit"):
+        check_sums(state, least=7)
     if on == "webgpu" and name == "mobilenet_v2":
         assert state.program is not None
         assert len(state.program.kernels) <= 16  # pipelines, which a page compiles

@@ -57,6 +57,10 @@ def _kept(sink: UOp, r: UOp) -> list[UOp] | None:
     sums = [node for node in outside if is_sum(node)]
     inside = {n.src[0] for n in toposort(sums) if n.op is ops.LOAD}
     loads = [n for n in outside if n.op is ops.LOAD and r in n.ranges]
+    others = [node for node in outside if node.op in SUMS and node not in sums]
+    held = {n.src[0] for n in toposort(others) if n.op is ops.LOAD}
+    if any(load.src[0] in held for load in loads):
+        return None  # in registers since the sums of its row
     again = [load for load in loads if load.src[0] in inside]
     alone = [load.src[0] for load in loads if load.src[0] not in inside]
     if len(set(alone)) < len(alone):

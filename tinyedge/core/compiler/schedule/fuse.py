@@ -26,6 +26,7 @@ CHEAP_COST = 2  # operations that are recomputed rather than kept
 MANY_REDUCTIONS = 8  # in one kernel; compiling one takes time in their square
 SHUFFLED_PARTS = 8  # parts of a concatenation that one kernel selects from
 FEW_NODES = 32  # between a node and what is kept below it, for it to be computed again
+LONG_PART = 64  # steps of a sum that is not computed beside what lies beyond it, load by load
 SINGLE_LOAD = 0.25  # of a tensor of one element, which a thread loads once
 
 ALIGNED = "aligned"  # elements correspond: only elementwise operations and reductions lie between
@@ -50,6 +51,7 @@ class Use:
     repeats: float = 1.0
     kind: str = ALIGNED
     summed: bool = False  # within a reduction
+    part: bool = False  # as some of the elements of what is written
 
 
 @dataclass
@@ -283,7 +285,9 @@ class _Fusion:
             each = 1.0 if moves.fills else max(1.0, _ratio(user.shape, node.shape))
             kind = use.kind if moves.in_order or use.kind == SCORE else VIEWED
             path = self._path(use, (op, user.arg))
-            return Use(use.kernel, path, use.repeats * each, kind, use.summed)
+            return Use(
+                use.kernel, path, use.repeats * each, kind, use.summed, use.part or moves.fills
+            )
         if op is ops.LOOP_CALL:
             return Use(use.kernel, self._path(use, user), use.repeats, VIEWED, use.summed)
         rules = MEMORY[op]
@@ -294,7 +298,8 @@ class _Fusion:
             return use
         path = self._path(use, (op, user.arg) if rules.static else user)
         summed = use.summed or op is ops.ATTEND
-        return Use(use.kernel, path, use.repeats * max(1.0, reads), VIEWED, summed)
+        part = use.part or (op is ops.ASSIGN and node is user.src[1])
+        return Use(use.kernel, path, use.repeats * max(1.0, reads), VIEWED, summed, part)
 
     def _path(self, use: Use, step: object) -> int:
         """The number of the path that goes on by one step."""
@@ -310,7 +315,10 @@ class _Fusion:
             return False
         repeats = sum(use.repeats for use in found)
         if op in REDUCTIONS:
-            return repeats > 1 or any(self._refuses(node, use) for use in found)
+            long = _ratio(node.src[0].shape, node.shape) >= LONG_PART
+            return repeats > 1 or any(
+                (use.part and long) or self._refuses(node, use) for use in found
+            )
         if op is ops.TRANSFORM and any(self.reductions.get(use.kernel) for use in found):
             return True  # of its own tiles, which share what they load
         if repeats <= 1:
