@@ -161,7 +161,7 @@ class Server:
                 "tinyedge serve",
                 "the web server needs the package flask, which is not installed",
                 id="serve.package",
-                next="pip install flask",
+                next="pip install '.[serve]' in a checkout of tinyedge",
             ) from error
 
         if not is_loopback(host):

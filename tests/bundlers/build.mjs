@@ -11,7 +11,7 @@ const [bundler, folder] = process.argv.slice(2),
 const builds = {
   async vite() {
     const {build} = await import("vite");
-    await build({root: folder, base: "./", logLevel: "warn", build: {target: "esnext"}});
+    await build({root: folder, base: "./", logLevel: "warn"});
   },
   async webpack() {
     const {default: webpack} = await import("webpack");

@@ -230,7 +230,7 @@ def open_browser(executable: str = "", *, software: bool = True) -> Browser:
             "the browser",
             "the package playwright, which drives Chromium, is not installed",
             id="browser.package",
-            next="pip install playwright",
+            next="pip install '.[browser]' in a checkout of tinyedge",
         ) from error
     found = executable or next(filter(None, map(shutil.which, CHROMIUM_NAMES)), None)
     try:
