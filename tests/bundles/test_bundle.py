@@ -258,3 +258,10 @@ def test_given_inputs_must_fit() -> None:
     with pytest.raises(InputError) as caught:
         golden.make(programs.plain(), programs.run, made="a test", given={"x": np.zeros(3)})
     assert caught.value.id == "golden.input"
+    program = programs.everything()
+    port = next(port for port in program.inputs if "batch size" in port.shape)
+    for sizes, ending in ((None, "], of the greatest sizes"), ({"batch size": 1}, "]")):
+        with pytest.raises(InputError) as caught:
+            given = {port.name: np.zeros(3)}
+            golden.make(program, programs.run, made="a test", given=given, symbols=sizes)
+        assert caught.value.supported.endswith(ending)

@@ -76,7 +76,9 @@ def test_run_writes_outputs(tinyedge: Command, addition: Path, tmp_path: Path) -
         "run", addition, "--input", "a=a=1.npy", "--input", "b:0=b.npy", "-o", "results"
     )
     assert (code, err) == (0, "")
-    assert "[4, 64]" in out and "s on " in out
+    assert (
+        "[4, 64]" in out and "\nfirst run " in out and "s (with what is prepared once) on " in out
+    )
     expected = 1 + np.arange(256, dtype=np.float32).reshape(4, 64)
     np.testing.assert_array_equal(np.load("results/c.npy"), expected)
     np.testing.assert_array_equal(np.load("results/tail.npy"), expected[3:])
@@ -246,7 +248,12 @@ def test_devices(tinyedge: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     assert {"cpu", "qcom", "webgpu"} <= set(out.split())
     assert json.loads(tinyedge("devices", "--json")[1])
     monkeypatch.setattr("tinyedge.cli.devices.list_devices", lambda target: [])
-    assert tinyedge("devices")[0] == 3
+    reason = DeviceError("x", "it is away.", id="device.z", next="fetch it")
+    monkeypatch.setattr("tinyedge.cli.devices.why_none", lambda target: reason)
+    code, out, _ = tinyedge("devices")
+    lines = [f"{target}: none, it is away; fetch it" for target in TARGETS]
+    assert (code, out.splitlines()) == (3, lines)
+    assert tinyedge("devices", "--json")[:2] == (3, "[]\n")
 
 
 @pytest.mark.parametrize(
@@ -603,7 +610,7 @@ def test_cuda_without_a_driver(tinyedge: Command, monkeypatch: pytest.MonkeyPatc
     for command in (("verify",), ("bench",), ("run", "--random")):
         code, _, err = tinyedge(*command, "p.tinyedge")
         assert code == 3 and "[device.missing]" in err and "CUDA_ERROR_NO_DEVICE" in err
-    assert "cuda" not in tinyedge("devices")[1]
+    assert "\ncuda: none, the driver says CUDA_ERROR_NO_DEVICE; ins" in tinyedge("devices")[1]
     code, _, err = tinyedge("export", model, "-t", "cuda", "--arch", "sm_1", *sizes)
     assert code == 2 and "[option.arch]" in err and "sm_87" in err
 

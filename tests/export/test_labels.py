@@ -136,7 +136,8 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
     capsys.readouterr()
     for labels, said in ((str(few), "few.txt'"), (f"y={few}", "few.txt' for 'y'")):
         assert execute([*command, labels]) == 1
-        assert f"{said} [labels.size]" in capsys.readouterr().err
+        err = capsys.readouterr().err
+        assert f"{said} [labels.size]" in err and "next       count the lines" in err
     run = ["run", bundle, "--trust", "--input", str(array), "-o", str(tmp_path / "out")]
     assert execute(run) == 0
     assert "y: two 2, three 1, one 0.5" in capsys.readouterr().out

@@ -189,7 +189,7 @@ def test_files(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "shape", "id"),
     [
-        ("letterbocks,0..1", (1, 3, 8, 8), "picture.word"),
+        ("letterbocks:9,0..1", (1, 3, 8, 8), "picture.word"),
         ("cover,stretch,0..1", (1, 3, 8, 8), "picture.twice"),
         ("mean:1/2/3", (1, 3, 8, 8), "picture.scale"),
         ("rgb", (1, 3, 8, 8), "picture.scale"),
@@ -205,6 +205,8 @@ def test_refusals(words: str, shape: tuple[int, ...], id: str) -> None:
     with pytest.raises(InputError) as caught:
         _graphs(words, shape)
     assert caught.value.id == id
+    if id == "picture.word":
+        assert caught.value.next == "did you mean 'letterbox'?"
 
 
 def test_more_values_than_kernels_count() -> None:

@@ -328,9 +328,10 @@ SHORT = graph({"n": tensor("n", 2, 3)}, {"h_out": tensor("n", 2, 2) * 2.0})
 @pytest.mark.parametrize(
     ("options", "id", "words"),
     [
-        ({"states": {"z": "h_out"}}, "state.input", "'z', 'h', 'q'"),
+        ({"states": {"z": "h_out"}}, "state.input", "'z', 'h', 'q', reads it"),
+        ({"states": {"uu": "u_out"}}, "state.input", "did you mean 'u'?"),
         ({"states": {"h": "z"}}, "state.output", "'z', 'h_out', 'y'"),
-        ({"states": {"h": "h_out:shfit"}}, "state.output", "'h_out:shfit'"),
+        ({"states": {"h": "h_out:shfit"}}, "state.output", "'h_out:shfit', did you mean 'h_out'?"),
         ({"states": {"h": ("h_out", "move")}}, "state.update", "'move', shift@AXIS"),
         ({"states": {"h": ()}}, "state.update", "OUTPUT"),
         ({"states": {"h": 3}}, "state.update", "OUTPUT"),

@@ -270,6 +270,10 @@ def test_both_programs(browser: Browser, tmp_path: Path) -> None:
         page.get_by_role("button", name="WebGPU and WASM").click()
         page.get_by_text("by WebAssembly on").wait_for()
         assert page.locator("#report-body .figure").count() == 2, "numbers are not broken"
+        page.set_viewport_size({"width": 390, "height": 844})
+        label = "getComputedStyle(document.querySelector('#report-body .figure'), '::before')"
+        assert page.evaluate(f"{label}.whiteSpace") == "normal", "on a phone its label wraps"
+        page.set_viewport_size({"width": 1280, "height": 720})
         rows = dict(
             row.split("\t") for row in page.locator("#report-body").inner_text().split("\n")
         )

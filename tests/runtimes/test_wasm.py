@@ -33,7 +33,7 @@ from tinyedge.export.bundle.reading import fallback_of, read, read_fallback
 from tinyedge.export.package.web import web_file
 from tinyedge.export.verify.browser import Browser, BrowserRunError
 from tinyedge.serve import Server
-from tinyedge.targets.cpu import fallback
+from tinyedge.targets.cpu import fallback, wasm
 
 PROGRAMS = Path(__file__).parent / "js" / "node_modules" / ".bin"
 DENO, WORKERD = PROGRAMS / "deno", PROGRAMS / "workerd"
@@ -744,3 +744,16 @@ def test_the_command_says_what_it_made(tmp_path: Path, capsys: pytest.CaptureFix
     assert execute(["export", str(model), "--fallback", "wasm", "-o", str(tmp_path / "b")]) == 0
     assert execute(["inspect", str(tmp_path / "b")]) == 0
     assert "WebAssembly" in capsys.readouterr().out
+
+
+def test_that_the_first_time_is_long(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Said where ziglang has not kept its C library yet."""
+    environment = {**os.environ, "ZIG_GLOBAL_CACHE_DIR": str(tmp_path)}
+    wasm._say_what_takes_long(environment)
+    assert "about a minute" in caplog.text and caplog.text.count(str(tmp_path)) == 1
+    kept = tmp_path / "o" / "0" / "libc.a"
+    kept.parent.mkdir(parents=True)
+    kept.touch()
+    caplog.clear()
+    wasm._say_what_takes_long(environment)
+    assert not caplog.text

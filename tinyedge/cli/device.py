@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tinyedge.choices import find_target
-from tinyedge.core.errors import InputError
+from tinyedge.core.errors import DeviceError, InputError
 from tinyedge.core.program.device import Device, DeviceInfo
 from tinyedge.core.program.program import Program
 from tinyedge.export.package.trust import is_known, record_place, remember
@@ -88,6 +88,16 @@ def list_devices(target: str) -> list[DeviceInfo]:
     _quiet()
     found: list[DeviceInfo] = importlib.import_module(f"tinyedge.targets.{target}.device").devices()
     return found
+
+
+def why_none(target: str) -> DeviceError | None:
+    """Why a target has no device: the error of opening one; None if that goes well."""
+    _quiet()
+    try:
+        importlib.import_module(f"tinyedge.targets.{target}.device").open().close()
+    except DeviceError as error:
+        return error
+    return None
 
 
 @contextmanager

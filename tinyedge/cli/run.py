@@ -143,9 +143,11 @@ def command(
     table(("output", "dtype", "shape", "values", "file"), rows)
     for key, ranks in best.items():
         say(f"{key}: " + ", ".join(f"{each.label} {each.value:.4g}" for each in ranks))
-    fastest = f", best {seconds_of(min(times))} of {len(times)}" if len(times) > 1 else ""
+    fastest = f", best {seconds_of(min(times))} of {len(times)}"
+    # Drivers compile and page in what later runs find.
+    more = fastest if len(times) > 1 else " (with what is prepared once)"
     which = f", variant {found.variant}," if found.variant else ""
-    say(f"{seconds_of(times[0])}{fastest}{which} on {name}")
+    say(f"first run {seconds_of(times[0])}{more}{which} on {name}")
     if any(value.dtype.kind == "f" and np.isnan(value).any() for value in results.values()):
         complain("note: some outputs hold NaN")
     return 0

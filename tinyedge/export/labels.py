@@ -94,8 +94,9 @@ def _place(ports: Sequence[Port], key: str, said: str, count: int) -> tuple[str,
     if output and axis is None and all(port.dtype.is_int for port in chosen):
         return output, -1
     because = f"no axis has {count} places, one for each name: {shown}"
-    fix = "as many names as an output has classes; an output of integers, by its name"
-    raise _refused(said, because, "labels.size", fix)
+    supported = "as many names as an output has classes; an output of integers, by its name"
+    fix = "count the lines of the file: one for each class, in the model's order, none more"
+    raise _refused(said, because, "labels.size", supported, fix)
 
 
 def _is_plain(port: Port) -> bool:
@@ -103,5 +104,5 @@ def _is_plain(port: Port) -> bool:
     return (port.dtype.is_float or port.dtype.is_int) and port.dtype.held is port.dtype
 
 
-def _refused(said: str, because: str, id: str, supported: str) -> InputError:
-    return InputError(f"labels{said}", because, id=id, supported=supported)
+def _refused(said: str, because: str, id: str, supported: str, next: str = "") -> InputError:
+    return InputError(f"labels{said}", because, id=id, supported=supported, next=next)

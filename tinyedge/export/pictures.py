@@ -24,6 +24,7 @@ from tinyedge.core.tensor.base import fixed
 from tinyedge.core.tensor.graph import Graph, Port
 from tinyedge.core.tensor.tensor import Tensor
 from tinyedge.export.limits import LARGEST
+from tinyedge.export.near import did_you_mean
 from tinyedge.export.ports import show
 from tinyedge.export.resample import CHROMA, colors_of, line, ratios, resampled
 
@@ -127,8 +128,11 @@ def _meaning(name: str, word: Any) -> dict[str, Any]:
         return {"side": int(value)}
     if key == "max" and value.isascii() and value.isdecimal():
         because = f"{word!r}: a side has 1 to {GREATEST} pixels"
-        raise _refused(name, because, "picture.word", f"max:1 to max:{GREATEST}")
-    raise _refused(name, f"{word!r} is no word for it", "picture.word", KNOWN)
+        fix = f"leave it out for {SIDE}, or say the greatest side that a picture of yours has"
+        raise _refused(name, because, "picture.word", f"max:1 to max:{GREATEST}", fix)
+    fix = did_you_mean(key, (*simple, "letterbox", "mean", "std", "max"))
+    fix = fix or "docs/pictures.md says what each of these means"
+    raise _refused(name, f"{word!r} is no word for it", "picture.word", KNOWN, fix)
 
 
 def _numbers(text: str) -> tuple[float, ...]:

@@ -16,6 +16,7 @@ from tinyedge.core import dtype as dtypes
 from tinyedge.core.errors import InputError
 from tinyedge.core.ir.shapes import maximum, product
 from tinyedge.core.tensor.graph import Graph, Port, State
+from tinyedge.export.near import did_you_mean
 from tinyedge.export.ports import show, show_shape
 
 Spec = Union[str, Sequence[str]]
@@ -136,7 +137,7 @@ def _reader(graphs: Mapping[str, Graph], state: str) -> Port:
             "no input has its name",
             id="state.input",
             supported=_list(inputs),
-            next="name a state as the input that reads it",
+            next=did_you_mean(state, inputs) or "name a state as the input that reads it",
         )
     (first, port), *others = ports.items()
     for entry, other in others:
@@ -154,7 +155,8 @@ def _feeder(graphs: Mapping[str, Graph], state: str, update: Update) -> Port:
             return port
     outputs = dict.fromkeys(port.name for port in ports)
     because = f"no output is named {update.output!r}"
-    raise _refused(state, because, "state.output", _list(outputs))
+    next = did_you_mean(update.output, outputs)
+    raise _refused(state, because, "state.output", _list(outputs), next)
 
 
 def _check_sizes(state: State) -> None:
@@ -285,8 +287,8 @@ def _mismatch(state: State, fed: Port, because: str, next: str = "") -> InputErr
     )
 
 
-def _refused(state: str, because: str, id: str, supported: str) -> InputError:
-    return InputError(f"state {state!r}", because, id=id, supported=supported)
+def _refused(state: str, because: str, id: str, supported: str, next: str = "") -> InputError:
+    return InputError(f"state {state!r}", because, id=id, supported=supported, next=next)
 
 
 def _list(names: Iterable[str]) -> str:

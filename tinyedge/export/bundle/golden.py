@@ -400,12 +400,15 @@ def _is_for(program: Program, port: Port, data: Array, symbols: Mapping[str, int
     """
     alike = [other for other in program.inputs if other.name == port.name]
     wanted = [(by_name(other.dtype).numpy, _shape(other, symbols)) for other in alike]
+    is_open = any(not isinstance(size, int) for other in alike for size in other.shape)
+    greatest = all(symbols[symbol.name] == symbol.max for symbol in program.symbols)
     kind = codes(data).dtype, data.shape
     if kind not in wanted:
         raise InputError(
             f"golden input {port.name!r}",
             f"it is {data.dtype} {list(data.shape)}",
             id="golden.input",
-            supported=" or ".join(f"{dtype} {list(shape)}" for dtype, shape in wanted),
+            supported=" or ".join(f"{dtype} {list(shape)}" for dtype, shape in wanted)
+            + ", of the greatest sizes" * (is_open and greatest),
         )
     return kind == (by_name(port.dtype).numpy, _shape(port, symbols))

@@ -385,7 +385,7 @@ class Importer:
                 f"{node.label} cannot be imported",
                 f"tinyedge has no {domain + '.' if domain else ''}{proto.op_type}",
                 id="model.unsupported",
-                supported="the operators listed by `tinyedge inspect`",
+                supported="the operators that docs/operators.md lists",
                 next=NEXT.get(domain, "replace the operator in the model, or open an issue"),
             )
         if any(value is REFUSED for value in inputs):

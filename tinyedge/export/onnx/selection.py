@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import onnx
 from tinyedge.core.errors import InputError
+from tinyedge.export.near import did_you_mean
 from tinyedge.export.onnx.context import Scope
 from tinyedge.export.onnx.ordering import Reads, name_of, ordered
-
-SHOWN = 3  # names that an error lists
 
 
 @dataclass(frozen=True)
@@ -93,12 +91,10 @@ def _names(texts: str | Sequence[str], values: set[str]) -> list[str]:
 
 
 def _no_value(name: str, values: set[str]) -> InputError:
-    short = sorted(value for value in values if len(value) <= 200)
-    near = difflib.get_close_matches(name[:200], short, SHOWN)
     return InputError(
         f"--outputs {name!r:.200}",
         "the model has no value of that name outside its subgraphs",
         id="input.outputs",
         supported="outputs of the model, and outputs of any of its nodes",
-        next=f"did you mean {' or '.join(map(repr, near))}?" if near else "",
+        next=did_you_mean(name, values),
     )

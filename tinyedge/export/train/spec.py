@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,11 +12,12 @@ from tinyedge import optim
 from tinyedge.core.errors import InputError
 from tinyedge.core.tensor import losses
 from tinyedge.core.tensor.tensor import Tensor
+from tinyedge.export.near import did_you_mean
 from tinyedge.optim.optimizer import Optimizer
 from tinyedge.optim.wrappers import LossScale
 
 RATE = "lr"  # the input that a step takes its learning rate from
-SHOWN = 3  # names that an error suggests
+NEAR = 0.4  # how much alike two of a few names are, of which one may have been meant
 
 LOSSES: Mapping[str, Callable[..., Tensor]] = {
     function.__name__: function
@@ -204,16 +204,10 @@ def unknown(
     subject: str, because: str, id: str, name: str, known: Collection[str], shown: str = ""
 ) -> InputError:
     """The error for a name that is none of those known, with those that are near."""
-    close = near(name, known)
     return InputError(
         subject,
         because,
         id=id,
         supported=shown or ", ".join(known) or "none",
-        next=f"did you mean {' or '.join(map(repr, close))}?" if close else "",
+        next=did_you_mean(name, known, NEAR),
     )
-
-
-def near(name: str, known: Iterable[str]) -> list[str]:
-    short = sorted(each for each in known if len(each) <= 200)
-    return difflib.get_close_matches(name[:200], short, SHOWN, 0.4)

@@ -7,9 +7,11 @@ instruction.
 
 from __future__ import annotations
 
+import logging
 import re
+import subprocess
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 
@@ -30,6 +32,11 @@ LINK = (
 )
 # The modules that a bundle holds, and what each of them is compiled with beside.
 MODULES = {"kernels-00001.wasm": (), "kernels-00002.wasm": ("-mrelaxed-simd",)}
+
+_log = logging.getLogger("tinyedge")
+
+# Where ziglang keeps what it makes once, as it says it (in JSON, or in its own notation).
+_KEPT_IN = re.compile(r'global_cache_dir"?\s*[:=]\s*"([^"]+)"')
 
 KERNEL = re.compile(r"^void (\w+)\(void \*const \*buffers,", re.MULTILINE)
 
@@ -88,5 +95,22 @@ def _compile(folder: Path) -> None:
     linked = (*TARGET_FLAGS, "-mexec-model=reactor", ",".join(LINK))
     linking = [[*linked, f"{file}.o", "-o", file] for file in MODULES]
     environment = ziglang_environment(folder / "cache")
+    _say_what_takes_long(environment)
     for commands in (compiling, linking):
         run([[str(_zig()), "cc", *each] for each in commands], folder, environment)
+
+
+def _say_what_takes_long(environment: Mapping[str, str]) -> None:
+    """Warn where ziglang has kept no C library yet."""
+    asked = subprocess.run(
+        [str(_zig()), "env"], env=environment, capture_output=True, text=True, check=False
+    )
+    found = _KEPT_IN.search(asked.stdout)
+    if found is None:
+        return
+    place = found[1].replace(r"\\", "\\")
+    if not any(Path(place).glob("o/*/libc.a")):
+        _log.warning(
+            "compiling for WebAssembly: ziglang first makes its C library, which takes about a "
+            f"minute, and keeps it in {place}"
+        )

@@ -496,7 +496,9 @@ static int self_test(const te_model *model, const te_context_options *options) {
 
 /* Of what the runtime logs, what no call returns. */
 static void note(void *folder, te_status status, const char *text) {
-    if (status == TE_DEVICE_CACHE) fprintf(stderr, "note: %s: %s\n", (const char *)folder, text);
+    if (status != TE_DEVICE_CACHE) return;
+    fprintf(stderr, "note: %s: %s; it must be yours, with room, and nobody else may write to it\n",
+            (const char *)folder, text);
 }
 
 /* The kernels to run: of a bundle of several programs those that suit the processor. */
