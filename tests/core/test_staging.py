@@ -19,7 +19,7 @@ from tinyedge.core.compiler.caps import Caps
 from tinyedge.core.compiler.optimize.kinds import To
 from tinyedge.core.compiler.optimize.move import IllegalMove, Move, numbers
 from tinyedge.core.compiler.optimize.moved import MovedKernel
-from tinyedge.core.compiler.optimize.moves import Block, Split, SplitK, Stage
+from tinyedge.core.compiler.optimize.moves import Split, SplitK, Stage
 from tinyedge.core.errors import InternalError
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.lowered import Linear, shared_bytes, workgroup_buffers
@@ -149,7 +149,7 @@ def test_a_double_tile_within_a_loop_of_its_places() -> None:
     inputs = Inputs()
     sink, caps = kernel_of(inputs.new(floats(7, 30)).exp().sum(-1), inputs, "cuda")
     kernel = MovedKernel(sink, caps)
-    for move in (Block(1, 5, 2), Stage(4, 1, (2,), ahead=True), SplitK(2, 2, 5)):
+    for move in (Split(1, 5, 2), Stage(4, 1, (2,), ahead=True), SplitK(2, 2, 5)):
         kernel.do(move)
     plain, threads = ([floats(7), floats(7 * 30)] for _ in range(2))
     run_kernel(sink, plain)

@@ -121,7 +121,8 @@ def test_the_program(pnet: Path, tmp_path: Path, compiler: str) -> None:
     words = [str(program), str(folder), "--self-test", "--cache", str(program / "cache")]
     told = subprocess.run(words, capture_output=True, text=True, check=True).stderr
     keeps_nothing = "the cache keeps nothing: the kernels will be compiled again next time"
-    assert told == f"note: {words[-1]}: {keeps_nothing}\n"
+    yours = "it must be yours, with room, and nobody else may write to it"
+    assert told == f"note: {words[-1]}: {keeps_nothing}; {yours}\n"
     said = build.run(program, folder, "--loop", 3, "--hz", 1000, "--profile", "--memory")
     assert re.search(r"^memory: weights 0, .* arenas 0, .* of the device \d{5,} bytes$", said, re.M)
     assert re.search(r"^3 runs: p50 .* missed deadlines at 1000 Hz$", said, re.M)
