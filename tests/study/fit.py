@@ -250,6 +250,11 @@ def candidates(profile: str, extents: Sequence[int] = (), dense: bool = False) -
     return [tile for tile in found if tile in every]
 
 
+def only(tile: tuple[int, int]) -> dict[str, Any]:
+    """What makes a tile the only one there is, for `constants` of the compiler's tiles."""
+    return {"_tiles": lambda *_, **__: [tile]}
+
+
 def measure_tiles(shape: Shape, profile: str, dense: bool, runs: int) -> Measured:
     """A shape with each candidate tile, and with the rule's own."""
     found = Measured(shape)
@@ -266,7 +271,7 @@ def measure_tiles(shape: Shape, profile: str, dense: bool, runs: int) -> Measure
         own = compiled(shape, profile)
     found.chosen[_answers(found, profile)] = _add(found, own)
     for tile in candidates(profile, _extents(found), dense):
-        with constants(tiles, {"_tiles": lambda *_, tile=tile: [tile]}):
+        with constants(tiles, only(tile)):
             if any(_fits(tile, call) for call in found.calls):
                 found.tiles[tile] = _add(found, compiled(shape, profile))
     for _ in range(ROUNDS):
@@ -325,8 +330,7 @@ def agreement(found: Measured, profile: str, values: Constants) -> float:
     costs, seconds = [], []
     asked = [call for call in found.calls if call[0] != tiles.MANY_ROWS] or found.calls
     for tile, text in found.tiles.items():
-        only = {"_tiles": lambda *_, tile=tile: [tile]}
-        with rule(profile, values), constants(tiles, only):
+        with rule(profile, values), constants(tiles, only(tile)):
             costs.append(min(answer((n, tile[1], *more), profile)[0] for n, _, *more in asked))
         seconds.append(found.seconds[text])
     if len(set(costs)) < 2 or len(set(seconds)) < 2:
@@ -346,8 +350,8 @@ def measure_winograd(shape: Shape, profile: str, runs: int) -> Measured:
         _, _, height, width = shape.convolution
         if height % transform.side or width % transform.side:
             continue
-        only = {"TRANSFORMS": (transform,), "LEAST_GAIN": 0.0, "TRANSFORM": 0.0, "FILTER": 0.0}
-        with constants(winograd, only):
+        free = {"TRANSFORMS": (transform,), "LEAST_GAIN": 0.0, "TRANSFORM": 0.0, "FILTER": 0.0}
+        with constants(winograd, free):
             program = compiled(shape, profile, growth=1e9)
         found.programs[f"F{transform.side}"] = program
     for _ in range(ROUNDS):

@@ -63,7 +63,7 @@ def test_every_candidate_computes_the_same() -> None:
     for shape in small():
         want = None
         for tile in fit.candidates("default", [7, 8]):
-            with fit.constants(tiles, {"_tiles": lambda *_, tile=tile: [tile]}):
+            with fit.constants(tiles, fit.only(tile)):
                 program = fit.compiled(shape, "default")
             with fit.Replay(program, fit.device.open(threads=1)) as replay:
                 (got,) = replay.run(shape.inputs).values()
@@ -101,7 +101,7 @@ def test_agreement_is_of_ranks(found: fit.Measured) -> None:
     try:
         cost = {}
         for tile, text in found.tiles.items():
-            with fit.constants(tiles, {"_tiles": lambda *_, tile=tile: [tile]}):
+            with fit.constants(tiles, fit.only(tile)):
                 calls = [c for c in found.calls if c[0] != tiles.MANY_ROWS]
                 cost[text] = min(fit.answer((c[0], tile[1], *c[2:]), "default")[0] for c in calls)
         found.seconds.update(cost)  # as if the cost were right

@@ -193,33 +193,32 @@ export const settle = (run, size, take) => submit(run, size, take, run.snapshot?
 export async function submit(run, size, take, read) {
   run.pass?.end();
   run.pass = null;
-  const {buffer} = run.readback;
-  // A run that failed left it mapped.
-  if (size) buffer.unmap();
-  const done = guard(run, () => run.device.queue.submit([run.encoder.finish()]), run.theirs ?? []);
+  const {buffer} = run.readback,
+    done = guard(run, () => run.device.queue.submit([run.encoder.finish()]), run.theirs ?? []);
   run.stats.submits++;
-  let /** @type {any} */ mapped = [],
-    note;
+  let /** @type {any} */ mapped, note;
   // Told below, when the bytes are there.
   done.catch(() => {});
   try {
-    if (size) {
-      await buffer.mapAsync(1, 0, size);
-      // A buffer of wasm.js has `slice` itself.
-      mapped = buffer.slice ? buffer : buffer.getMappedRange(0, size);
+    try {
+      if (size) {
+        await buffer.mapAsync(1, 0, size);
+        // A buffer of wasm.js has `slice` itself.
+        mapped = buffer.slice ? buffer : buffer.getMappedRange(0, size);
+      }
+      note = await read?.();
+    } catch (error) {
+      // The news of a lost device may come a moment after the failure that it causes.
+      await new Promise((resolve) => setTimeout(resolve, 200));
+      run.check();
+      fail("device.read", "the GPU", error.message, "load the model again");
     }
-    note = await read?.();
-  } catch (error) {
-    // The news of a lost device may come a moment after the failure that it causes.
-    await new Promise((resolve) => setTimeout(resolve, 200));
-    run.check();
-    fail("device.read", "the GPU", error.message, "load the model again");
+    await done;
+    note?.();
+    return take?.(mapped ?? []);
+  } finally {
+    if (mapped) buffer.unmap();
   }
-  await done;
-  note?.();
-  const taken = take?.(mapped);
-  if (size) buffer.unmap();
-  return taken;
 }
 
 /** The first bytes of a range, after what was recorded. */
