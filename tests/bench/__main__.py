@@ -29,9 +29,7 @@ from tests.bench.compare import LITERT, PEER, SIDES, compare, install_peers, pee
 from tests.bench.side import Effort, adapter, bare
 from tests.study import sides as study
 
-GROUPS = {
-    **{"real": tuple(cases.CASES), "networks": tuple(cases.NETWORKS), "more": tuple(cases.MORE)}
-}
+GROUPS = {"real": [*cases.CASES], "networks": [*cases.NETWORKS], "more": [*cases.MORE]}
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -50,7 +50,8 @@ WINOGRAD_GRIDS: Mapping[str, Sequence[float]] = {
     "LEAST_GAIN": (1.0, 1.1, 1.25, 1.5),
 }
 PLAIN = "plain"
-ASKED = ("extent", "columns", "total", "taps", "most")  # of a tile, but for the device
+# of a tile, but for the device and how many products there are
+ASKED = ("extent", "columns", "total", "taps", "most", "step", "alone")
 SMALL_GAIN = 0.005  # of the mean loss: constants are left as they are for less
 ROUNDS = 3  # in which each kernel of a shape is measured, in turn with the others
 

@@ -13,6 +13,7 @@ Several sums at once also wait less for one another than one does for itself.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
 
 from tinyedge.core.compiler.caps import Caps
 from tinyedge.core.compiler.optimize.blocks import Block
@@ -71,7 +72,7 @@ def _long_sums(kernel: MovedKernel) -> Iterator[UOp]:
     for node in reductions(kernel.sink):
         kinds = {r.arg.kind for r in node.src[1:]}
         if node.arg is ops.ADD and node.dtype.is_float and "threads" not in kinds:
-            if _steps(kernel, _serial(node)) > _most(node):
+            if prod(kernel.extent(r.arg.number) for r in _serial(node)) > _most(node):
                 yield node
 
 
@@ -83,13 +84,6 @@ def _serial(node: UOp) -> list[UOp]:
 def _most(node: UOp) -> int:
     """Steps that a total may have: lanes share what is summed already."""
     return MOST[any(r.arg.kind == "lanes" for r in node.src[1:])]
-
-
-def _steps(kernel: MovedKernel, ranges: list[UOp]) -> int:
-    total = 1
-    for r in ranges:
-        total *= kernel.extent(r.arg.number)
-    return total
 
 
 def _shorten(kernel: MovedKernel, node: UOp) -> bool:

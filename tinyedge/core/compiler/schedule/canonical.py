@@ -16,7 +16,7 @@ from tinyedge.core.ir.polynomial import bounds, build, terms
 from tinyedge.core.ir.rewrite import bottom_up
 from tinyedge.core.ir.rules import index as ix
 from tinyedge.core.ir.rules.algebra import operands, rewrite, simplified, simplify
-from tinyedge.core.ir.shapes import maximum
+from tinyedge.core.ir.shapes import maximum, product
 from tinyedge.core.ir.uop import (
     BINDING,
     Size,
@@ -97,6 +97,11 @@ def _splits(sink: UOp) -> dict[UOp, UOp]:
             whole += piece * inner
         mapping[target] = as_node(whole)
     return mapping
+
+
+def steps_of(ranges: Iterable[UOp]) -> int:
+    """How many steps ranges have together, at the symbols' maxima."""
+    return maximum(product(as_size(r.src[0]) for r in ranges))
 
 
 def make_range(size: Size, number: int, kind: str) -> UOp:

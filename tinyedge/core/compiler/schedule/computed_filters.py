@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 
 from tinyedge.core.compiler.caps import Caps
 from tinyedge.core.compiler.optimize.tiles import overlapping_vectors, panel_vectors, taps_of
-from tinyedge.core.compiler.schedule.canonical import replace_ranges
+from tinyedge.core.compiler.schedule.canonical import replace_ranges, steps_of
 from tinyedge.core.compiler.schedule.layout import (
     Contraction,
     column_axis,
     contractions,
     reading_order,
 )
-from tinyedge.core.compiler.schedule.weight_axes import Panels, may_overlap, rounded_up, steps
+from tinyedge.core.compiler.schedule.weight_axes import Panels, may_overlap, rounded_up
 from tinyedge.core.ir import access, ops
 from tinyedge.core.ir.buffers import KernelArg, TensorBuffer
 from tinyedge.core.ir.rewrite import substitute
@@ -109,9 +109,9 @@ def _read(
         load,
         axis,
         reading_order(contraction, load, axis),
-        steps(users),
-        steps(load.ranges),
-        steps(r for r in contraction.batch if r in load.ranges),
+        steps_of(users),
+        steps_of(load.ranges),
+        steps_of(r for r in contraction.batch if r in load.ranges),
         panels,
     )
 
@@ -133,7 +133,7 @@ def _panels(sink: UOp, contraction: Contraction, axis: int, caps: Caps) -> Panel
         return None
     vectors, taps = 0, taps_of(sink)
     if may_overlap(sink, caps) and not rounded_up(sink, columns):
-        rows = steps(contraction.rows)
+        rows = steps_of(contraction.rows)
         vectors = overlapping_vectors(columns.src[0], taps, caps, rows)
     if not vectors and size % caps.vector == 0:
         vectors = panel_vectors(size // caps.vector, caps, taps)

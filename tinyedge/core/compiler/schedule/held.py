@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.caps import Caps
+from tinyedge.core.compiler.schedule.canonical import steps_of
 from tinyedge.core.compiler.schedule.forming import Draft, Former
 from tinyedge.core.compiler.schedule.loops import (
     DraftLaunch,
@@ -30,7 +31,7 @@ from tinyedge.core.ir import ops
 from tinyedge.core.ir.buffers import TensorBuffer
 from tinyedge.core.ir.shapes import maximum, product
 from tinyedge.core.ir.spec import REDUCTIONS, STAGE_KIND
-from tinyedge.core.ir.uop import UOp, as_size, toposort
+from tinyedge.core.ir.uop import UOp, toposort
 
 GROUP = 256  # threads of a workgroup that computes a result anew
 COPIES = 2  # vectors of a long row's results that a thread has, so that there is one workgroup
@@ -209,4 +210,4 @@ def _bytes(draft: Draft) -> int:
 def _steps(draft: Draft) -> int:
     """Of its own reduction, for one result."""
     (reduction,) = _reductions(draft.sink)
-    return maximum(product([as_size(r.src[0]) for r in reduction.src[1:]]))
+    return steps_of(reduction.src[1:])

@@ -17,18 +17,18 @@ one may lie in the other's place.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, product
 
 from tinyedge.core import dtype as dt
+from tinyedge.core.compiler.schedule.canonical import steps_of
 from tinyedge.core.compiler.schedule.in_place import over
 from tinyedge.core.compiler.schedule.launches import ScheduledLaunch, ScheduledStep, all_launches
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.buffers import TensorBuffer
 from tinyedge.core.ir.shapes import maximum
-from tinyedge.core.ir.shapes import product as size_product
-from tinyedge.core.ir.uop import UOp, as_size, toposort
+from tinyedge.core.ir.uop import toposort
 
 LITTLE = 128  # operations for an element of what is computed again
 ENOUGH = 2**16  # bytes of what is computed again: fewer are not worth a launch
@@ -322,19 +322,15 @@ def _is_light(launch: ScheduledLaunch) -> bool:
         if node.op is ops.ATTEND_LOOP:
             return False
         if node.op is ops.REDUCE_LOOP:
-            work += _steps(node.src[0].ranges - stored)
+            work += steps_of(node.src[0].ranges - stored)
         elif node.op.elementwise and node.dtype is not dt.index:
-            work += node.op.cost * _steps(node.ranges - stored)
+            work += node.op.cost * steps_of(node.ranges - stored)
     return work <= LITTLE
 
 
 def _size(buffer: TensorBuffer) -> int:
     """Its bytes, at the symbols' maxima."""
     return maximum(buffer.layout.count(buffer.shape)) * buffer.dtype.itemsize
-
-
-def _steps(ranges: Iterable[UOp]) -> int:
-    return maximum(size_product(as_size(r.src[0]) for r in ranges))
 
 
 def _with_copies(steps: Sequence[_Step], repeated: Sequence[int], number: int) -> list[_Step]:

@@ -14,7 +14,7 @@ a vector may begin at any element. The filter's elements that two panels have li
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
@@ -23,15 +23,14 @@ import numpy as np
 
 from tinyedge.core.compiler.caps import Caps
 from tinyedge.core.compiler.optimize.tiles import overlapping_vectors, taps_of
-from tinyedge.core.compiler.schedule.canonical import make_range, replace_ranges
+from tinyedge.core.compiler.schedule.canonical import make_range, replace_ranges, steps_of
 from tinyedge.core.compiler.schedule.layout import contractions
 from tinyedge.core.ir import access, ops
 from tinyedge.core.ir.buffers import Layout, row_major
 from tinyedge.core.ir.polynomial import divisor, terms
 from tinyedge.core.ir.rewrite import bottom_up
 from tinyedge.core.ir.rules import index as ix
-from tinyedge.core.ir.shapes import maximum, product
-from tinyedge.core.ir.uop import Shape, UOp, as_node, as_size, toposort
+from tinyedge.core.ir.uop import Shape, UOp, as_node, toposort
 
 Array = np.ndarray[Any, Any]
 
@@ -177,16 +176,11 @@ def overlapping_panels(sink: UOp, layouts: Mapping[int, Layout], caps: Caps) -> 
             axis = layouts[slot].order[-1]
             columns = contraction.filter.src[1 + axis]
             if columns in contraction.columns and not rounded_up(sink, columns):
-                rows = steps(contraction.rows)
+                rows = steps_of(contraction.rows)
                 vectors = overlapping_vectors(columns.src[0], taps_of(sink), caps, rows)
                 if vectors:
                     found[slot] = Panels(axis, vectors * caps.vector, columns)
     return found if len({panels.columns for panels in found.values()}) == 1 else {}
-
-
-def steps(ranges: Iterable[UOp]) -> int:
-    """How many steps ranges have together, at the symbols' maxima."""
-    return maximum(product(as_size(r.src[0]) for r in ranges))
 
 
 def may_overlap(sink: UOp, caps: Caps) -> bool:
