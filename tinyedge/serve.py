@@ -188,6 +188,11 @@ class Server:
         self._server.shutdown()
         self._server.server_close()
 
+    @property
+    def connections(self) -> int:
+        """How many connections are held now."""
+        return self._server.held()
+
     def wait(self) -> None:
         """Serve until interrupted."""
         self._thread.join()
@@ -226,10 +231,12 @@ def _patient(serving: Any) -> Any:
             with self._lock:
                 self._ends[connection] = time.monotonic() + seconds
 
-        def process_request(self, request: Any, client_address: Any) -> None:
+        def held(self) -> int:
             with self._lock:
-                full = len(self._ends) >= CONNECTIONS
-            if full:
+                return len(self._ends)
+
+        def process_request(self, request: Any, client_address: Any) -> None:
+            if self.held() >= CONNECTIONS:
                 self.shutdown_request(request)
                 return
             self.allow(request, REQUEST_SECONDS)

@@ -163,7 +163,19 @@ def ends(client: socket.socket) -> float:
 
 
 def connect(server: Server) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", int(server.url.rstrip("/").rsplit(":", 1)[1])))
+    """A connection whose receiving buffer is small, whatever the system grows one to."""
+    client = socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+    client.connect(("127.0.0.1", int(server.url.rstrip("/").rsplit(":", 1)[1])))
+    return client
+
+
+def until_held(server: Server, count: int) -> None:
+    """Wait until the server holds so many connections."""
+    end = time.monotonic() + 20
+    while server.connections != count:
+        assert time.monotonic() < end, f"{server.connections} connections are held"
+        time.sleep(0.05)
 
 
 def test_slow_clients_are_cut(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,6 +196,7 @@ def test_slow_clients_are_cut(folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
                 pass
             assert time.monotonic() - begin < 8
             assert ends(silent) < 8
+            until_held(server, 0)
             taken = 0
             deaf.settimeout(20)
             try:
@@ -201,11 +214,11 @@ def test_more_connections_than_are_held(folder: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(serving, "CONNECTIONS", 4)
     with Server(folder) as server:
         held = [connect(server) for _ in range(4)]
-        time.sleep(0.5)
+        until_held(server, 4)
         with connect(server) as more:
             assert ends(more) < 3
         for client in held:
             client.close()
-        time.sleep(1)
+        until_held(server, 0)
         with urllib.request.urlopen(server.url + "page.css") as response:
             assert response.read() == b"page.css"
