@@ -1,7 +1,7 @@
 """Writes a page's tables of numbers: `python scripts/readme_numbers.py MEASURED.json`.
 
 MEASURED.json is what `python -m tests.bench --json MEASURED.json` wrote, for the README and
-docs/study.md, `python -m tests.bench.opencl --json MEASURED.json`, for docs/qcom.md, or
+docs/study.md (of its `more` models for the latter alone), `python -m tests.bench.opencl --json MEASURED.json`, for docs/qcom.md, or
 `python -m tests.study --json MEASURED.json` (and its `models`, `scale` and `--target`) and
 `python -m tests.bench.exports --json MEASURED.json`, for docs/study.md.
 """
@@ -15,7 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from tests.bench import exports, report  # noqa: E402
+from tests.bench import cases, exports, report  # noqa: E402
 from tests.bench.opencl import report as opencl_report  # noqa: E402
 from tests.study import report as study_report  # noqa: E402
 
@@ -30,6 +30,8 @@ def main(measured: Path) -> None:
         write(study, name, study_report.markdown(result))
     elif "exports" in result:
         write(study, f"exports-{result['target']}", exports.markdown(result))
+    elif "chromium" in result and all(each["model"] in cases.MORE for each in result["models"]):
+        write(study, "chromium-more", report.others(result))
     elif "chromium" in result:
         write(ROOT / "README.md", "numbers", report.summary(result))
         write(study, "chromium", report.study(result))

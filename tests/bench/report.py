@@ -385,6 +385,12 @@ def study(report: Result) -> str:
     return as_markdown([_floor(report), _before(report)], [_machine(report)])
 
 
+def others(report: Result) -> str:
+    """For the study: models that the README's table does not have, with its columns and bars."""
+    shown = [_floor(report), _summary(report), _others(report), _without_gpu(report)]
+    return as_markdown(shown, _notes(report, "`"))
+
+
 def _machine(report: Result) -> str:
     facts = report.get("machine")
     if not facts:
