@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 NEAR = 1.01  # of the bytes alive at once, which are small enough
-PLACED = 2**13  # buffers that are placed in search of a better order
+PLACED = 3 * 2**13  # buffers that are placed in search of a better order
 
 
 @dataclass(frozen=True)
@@ -44,21 +44,26 @@ def plan(lifetimes: Sequence[Lifetime], alignment: int, limit: int) -> Plan:
     Greedy by size (Pisarchyk and Lee, "Efficient Memory Management for Deep Neural Net Inference",
     2020): one buffer after the other, each at the lowest offset where it meets no buffer alive at
     the same time. Several orders are tried, as none is best for all graphs; the smallest plan is
-    taken, and the first of equals. Where it is still larger than it need be, the order changes: the
-    buffer that ends last is placed sooner, again and again.
+    taken, and the first of equals. Where it is still larger than it need be, each order changes:
+    the buffer that ends last is placed sooner, again and again.
     """
     live = _live(lifetimes, alignment)
-    best: Plan | None = None
-    first: list[int] = []
+    made: list[tuple[Plan, list[int]]] = []
     for key in ORDERS:
         order = sorted(range(len(lifetimes)), key=lambda i: (*key(lifetimes[i]), i))
         found = _greedy(lifetimes, order, alignment, limit, live)
-        if best is None or sum(found.arenas) < sum(best.arenas):
-            best, first = found, order
-        if sum(best.arenas) == live:
-            return best
-    assert best is not None
-    return _improved(best, first, lifetimes, alignment, limit)
+        made.append((found, order))
+        if sum(found.arenas) == live:
+            break
+    made.sort(key=lambda each: sum(each[0].arenas))
+    best = made[0][0]
+    for found, order in made:
+        if sum(best.arenas) <= NEAR * live:
+            break
+        found = _improved(found, order, lifetimes, alignment, limit)
+        if sum(found.arenas) < sum(best.arenas):
+            best = found
+    return best
 
 
 def _improved(
@@ -71,7 +76,7 @@ def _improved(
         arena, offset = found.places[i]
         return arena, offset + _rounded(lifetimes[i].bytes, alignment)
 
-    for _ in range(PLACED // max(1, len(order))):
+    for _ in range(PLACED // len(ORDERS) // max(1, len(order))):
         if sum(best.arenas) <= NEAR * best.live:
             break
         last = max(order, key=end)
