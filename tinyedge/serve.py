@@ -191,7 +191,7 @@ class Server:
     @property
     def connections(self) -> int:
         """How many connections are held now."""
-        return self._server.held()
+        return int(self._server.held())
 
     def wait(self) -> None:
         """Serve until interrupted."""
