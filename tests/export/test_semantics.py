@@ -228,6 +228,29 @@ row("transposed, output_shape", "ConvTranspose", [ONE_TWO, ONES], f(1, 3, 2).res
 row("transposed, output_shape beyond", "ConvTranspose", [ONE_TWO, ONES],
     f(1, 1, 3, 2, 2, 0).reshape(1, 1, 6), strides=[2], output_shape=[6])
 
+# What is infinite or no number reaches what it is a part of, and nothing beside it.
+
+SPECIAL = f(1, INF, 2, NAN).reshape(1, 1, 4)
+for constants in ((), (1,)):
+    row("transposed, an infinity", "ConvTranspose", [SPECIAL, ONES],
+        f(1, 1, INF, INF, INF, 2, NAN, NAN, NAN).reshape(1, 1, 9), strides=[2], constants=constants)
+row("transposed, a step of one tap", "ConvTranspose", [SPECIAL, ONES[..., :1]],
+    f(1, 0, INF, 0, 2, 0, NAN).reshape(1, 1, 7), strides=[2])
+row("transposed, an infinity beside gaps", "ConvTranspose", [SPECIAL, ONES[..., :2]],
+    f(1, INF, 3, NAN, 2, NAN).reshape(1, 1, 6), dilations=[2])
+row("transposed, steps and gaps", "ConvTranspose", [SPECIAL[..., :2], ONES[..., :2]],
+    f(1, 0, INF, 1, 0, INF).reshape(1, 1, 6), strides=[2], dilations=[3])
+BLOCKS = np.arange(16, dtype=F).reshape(1, 4, 4)
+BLOCKS[0, 1, 2], BLOCKS[0, 2, 1], BLOCKS[0, 0, 0] = INF, INF, NAN
+IMAGE = np.zeros((1, 1, 3, 3), F)
+for tap, block in np.ndindex(4, 4):
+    IMAGE[0, 0, block // 2 + tap // 2, block % 2 + tap % 2] += BLOCKS[0, tap, block]
+row("blocks put together", "Col2Im", [BLOCKS, np.array([3, 3], L), np.array([2, 2], L)], IMAGE,
+    constants=(1, 2))
+row("blocks in steps, with gaps", "Col2Im",
+    [f(1, INF, NAN, 4).reshape(1, 2, 2), np.array([6], L), np.array([2], L)],
+    f(1, 0, INF, NAN, 0, 4).reshape(1, 1, 6), constants=(1, 2), strides=[2], dilations=[3])
+
 # Order and sums.
 
 TIES = f(1, 3, 3, 0, 3, NAN)

@@ -18,11 +18,12 @@ import math
 from collections.abc import Callable, Sequence
 
 from tinyedge.core import dtype as dt
-from tinyedge.core.ir import args, ops
+from tinyedge.core.ir import ops
 from tinyedge.core.ir.ops import Primitive
 from tinyedge.core.ir.shapes import product
-from tinyedge.core.ir.uop import Shape, Size, UOp
+from tinyedge.core.ir.uop import Shape, UOp
 from tinyedge.core.tensor.base import fixed
+from tinyedge.core.tensor.overlapping import overlapped
 from tinyedge.core.tensor.tensor import Tensor
 
 Gradients = Sequence[Tensor | None]
@@ -245,71 +246,8 @@ def _flip(node: UOp, g: Tensor) -> Gradients:
 
 @_rule(ops.WINDOW)
 def _window(node: UOp, g: Tensor) -> Gradients:
-    """g [.., i, .., j] to [.., p, ..], the sum over i * stride + j * dilation = p.
-
-    With j = t * stride + r, p = (i + t) * stride + r: for each phase r of the stride, what overlaps
-    is summed along a diagonal of i and t.
-    """
-    window, last = node.arg, g.ndim - 1
-    size, dilation, length = window.size, window.dilation, node.src[0].shape[window.axis]
-    if window.stride > 1 and dilation > 1:
-        return (_of_length(_sum_of_taps(g, window), window.axis, length),)
-    taps = -(-size // window.stride)
-    g = _padded(g, last, 0, taps * window.stride - size)
-    g = g.reshape((*g.shape[:-1], taps, window.stride)).permute(
-        [*range(last), last + 1, last]
-    )  # [.., i, .., r, t]
-    sums = _diagonal_sums(g, window.axis, dilation)  # [.., q, .., r]
-    order = [axis for axis in range(last) if axis <= window.axis]
-    order += [last, *(axis for axis in range(last) if axis > window.axis)]
-    sums = sums.permute(order)
-    joined = sums.flatten(window.axis, window.axis + 2)
-    return (_of_length(joined, window.axis, length),)
-
-
-def _sum_of_taps(g: Tensor, window: args.Window) -> Tensor:
-    """The same for strides and dilations that have no phases in common: a tap after the other."""
-    axis, last = window.axis, g.ndim - 1
-    total: Tensor | None = None
-    for tap in range(window.size):
-        bounds = [(0, size) for size in g.shape[:last]]
-        one = g.shrink([*bounds, (tap, tap + 1)]).reshape(g.shape[:last])
-        after = (window.size - 1 - tap) * window.dilation
-        shifted = _padded(_spread(one, axis, window.stride), axis, tap * window.dilation, after)
-        total = shifted if total is None else total + shifted
-    assert total is not None
-    return total
-
-
-def _spread(x: Tensor, axis: int, step: int) -> Tensor:
-    """The elements along an axis `step` apart, zeros between them."""
-    count = x.shape[axis]
-    wide = _padded(x.unsqueeze(axis + 1), axis + 1, 0, step - 1).flatten(axis, axis + 2)
-    return _padded(wide, axis, 0, (count - 1) * step + 1 - count * step)
-
-
-def _diagonal_sums(g: Tensor, axis: int, dilation: int) -> Tensor:
-    """g [.., i, .., t] to [.., q, ..], the sum over i + t * dilation = q."""
-    taps = fixed(g.shape[-1])
-    reach = (taps - 1) * dilation
-    if taps == 1:
-        return g.reshape(g.shape[:-1])
-    around = _padded(g.flip([g.ndim - 1]), axis, reach, reach)
-    windows = around.window(axis, taps, 1, dilation)  # [.., q, .., t, u], wanted where t = u
-    last = windows.ndim - 1
-    flat = windows.reshape((*windows.shape[:-2], taps * taps))
-    square = _padded(flat, last - 1, 0, taps).reshape((*windows.shape[:-2], taps, taps + 1))
-    first = square.shrink([*((0, size) for size in square.shape[:-1]), (0, 1)])
-    return first.sum((last - 1, last))
-
-
-def _padded(x: Tensor, axis: int, before: Size, after: Size) -> Tensor:
-    return x.pad([(before, after) if other == axis else (0, 0) for other in range(x.ndim)])
-
-
-def _of_length(x: Tensor, axis: int, length: Size) -> Tensor:
-    """Cut or continued by zeros; windows need not reach the end of what they look at."""
-    return _padded(x, axis, 0, length - x.shape[axis])
+    window, length = node.arg, node.src[0].shape[node.arg.axis]
+    return (overlapped(g, window.axis, window.stride, window.dilation, length),)
 
 
 @_rule(ops.AFTER)

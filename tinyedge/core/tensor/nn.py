@@ -10,6 +10,7 @@ from tinyedge.core import dtype as dt
 from tinyedge.core.ir.uop import Size
 from tinyedge.core.tensor.base import Axes, Sizes, UnequalSizes, axes_of, computed, each, fixed
 from tinyedge.core.tensor.mathematics import log1p
+from tinyedge.core.tensor.overlapping import resized, spread
 from tinyedge.core.tensor.reductions import Reductions
 
 T = TypeVar("T", bound=Reductions)
@@ -164,36 +165,60 @@ def conv_transpose(
     """The transpose of a convolution: x [N, C, *S], weight [C, M/groups, *K] -> [N, M, *O].
 
     O = (S-1)*stride + (K-1)*dilation + 1 + output_padding - pad_before - pad_after. The output
-    is computed by stride phase: position q*stride + p takes taps p, p + stride, ..., so no zero
-    is ever multiplied.
+    is computed by stride phase: position q*stride + p takes taps p, p + stride, ... Phases that
+    lack the last one of these multiply a zero by a zero, so that infinities reach no further.
     """
     spatial = x.ndim - 2
     ones = (1,) * spatial
     strides = tuple(strides) or ones
+    dilations = tuple(dilations) or ones
     extra = tuple(output_padding) or (0,) * spatial
     cut = tuple(pads) or ((0, 0),) * spatial
     batch, channels = x.shape[:2]
-    kernel = _dilated(weight, tuple(dilations) or ones)
+    # A dilation is one of the windows where the stride is 1; else the kernel has gaps.
+    steps = [d if s == 1 else 1 for d, s in zip(dilations, strides, strict=True)]
+    gaps = [1 if s == 1 else d for d, s in zip(dilations, strides, strict=True)]
+    kernel = weight
+    for axis, gap in enumerate(gaps, start=2):
+        kernel = spread(kernel, axis, gap)
     span = [fixed(size) for size in kernel.shape[2:]]
     taps = [-(-k // s) for k, s in zip(span, strides, strict=True)]
-    padded = x.pad([(0, 0), (0, 0), *((t - 1, t - 1) for t in taps)])
-    windows = _windows(padded, taps, ones, ones)
+    reach = [(t - 1) * step for t, step in zip(taps, steps, strict=True)]
+    padded = x.pad([(0, 0), (0, 0), *((r, r) for r in reach)])
+    windows = _windows(padded, taps, ones, steps)
     blocks = windows.shape[2 : 2 + spatial]
-    # left  [N, G, 1, C, (Q, 1)*, T*]     right [1, G, M, C, (1, P)*, T*]
+    # left  [N, G, 1, C, (Q, 1 or P)*, T*]     right [1, G, M, C, (1, P)*, T*]
     interleaved = [size for q in blocks for size in (q, 1)]
     left = windows.reshape((batch, groups, 1, channels // groups, *interleaved, *taps))
-    right = _phases(kernel, taps, strides, groups)
     first_tap = 4 + 2 * spatial
+    for axis, (length, stride, gap) in enumerate(zip(span, strides, gaps, strict=True)):
+        if gap > 1 or length % stride:
+            left = _at_taps(left, 5 + 2 * axis, first_tap + axis, length, stride, gap)
+    right = _phases(kernel, taps, strides, groups)
     total = (left * right).sum((3, *range(first_tap, first_tap + spatial)))
     sizes = [q * s for q, s in zip(blocks, strides, strict=True)]
     result = total.reshape((batch, groups * weight.shape[1], *sizes))
     ends = [
-        (size - 1) * stride + length + more - after
-        for size, stride, length, more, (_, after) in zip(
-            x.shape[2:], strides, span, extra, cut, strict=True
+        (size - 1) * stride + length + (length - 1) * (step - 1) + more - after
+        for size, stride, length, step, more, (_, after) in zip(
+            x.shape[2:], strides, span, steps, extra, cut, strict=True
         )
     ]
     return _biased(_cropped(result, [before for before, _ in cut], ends), bias)
+
+
+def _at_taps(left: T, phase: int, tap: int, length: int, stride: int, gap: int) -> T:
+    """The windows of a transposed convolution for each phase of a stride, an axis of size 1 before,
+    with zeros where a kernel so long, with gaps, has no tap: an infinity times its 0 is NaN.
+    """
+    taps = fixed(left.shape[tap])
+    shape = [stride if axis == phase else size for axis, size in enumerate(left.shape)]
+    order = [axis for axis in range(left.ndim) if axis not in (phase, tap)] + [tap, phase]
+    places = left.expand(shape).flip(tap).permute(order).flatten(left.ndim - 2)
+    last = places.ndim - 1
+    chosen = spread(resized(places, last, length).stride(last, gap), last, gap)
+    whole = resized(chosen, last, taps * stride).reshape((*places.shape[:-1], taps, stride))
+    return whole.permute([order.index(axis) for axis in range(left.ndim)]).flip(tap)
 
 
 def _phases(kernel: T, taps: Sequence[int], strides: Sequence[int], groups: int) -> T:
@@ -220,15 +245,3 @@ def _cropped(x: T, starts: Sequence[Size], ends: Sequence[Size]) -> T:
     over = [end - size for end, size in zip(ends, x.shape[2:], strict=True)]
     tail = [(0, more if isinstance(more, int) and more > 0 else 0) for more in over]
     return x.pad([(0, 0), (0, 0), *tail]).shrink(region)
-
-
-def _dilated(weight: T, dilations: Sequence[int]) -> T:
-    """The kernel with dilation - 1 zeros between its taps along every spatial axis."""
-    for axis, dilation in enumerate(dilations, start=2):
-        if dilation > 1:
-            length = fixed(weight.shape[axis])
-            wide = weight.unsqueeze(axis + 1)
-            wide = wide.pad([(0, dilation - 1 if a == axis + 1 else 0) for a in range(wide.ndim)])
-            wide = wide.flatten(axis, axis + 2)
-            weight = wide[(slice(None),) * axis + (slice((length - 1) * dilation + 1),)]
-    return weight

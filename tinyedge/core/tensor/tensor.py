@@ -128,8 +128,8 @@ class Tensor(Drawn):
         """The transpose of a convolution: self [N, C, *S], weight [C, M/groups, *K] -> [N, M, *O].
 
         O = (S-1)*stride + (K-1)*dilation + 1 + output_padding - pad_before - pad_after. The output
-        is computed by stride phase: position q*stride + p takes taps p, p + stride, ..., so no zero
-        is ever multiplied.
+        is computed by stride phase: position q*stride + p takes taps p, p + stride, ... Phases that
+        lack the last one of these multiply a zero by a zero, so that infinities reach no further.
         """
         return nn.conv_transpose(
             self,

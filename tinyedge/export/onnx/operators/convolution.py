@@ -6,11 +6,10 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from tinyedge.core import dtype as dt
 from tinyedge.core.ir.rules import index as ix
 from tinyedge.core.ir.uop import Size, UOp
+from tinyedge.core.tensor.overlapping import overlapped
 from tinyedge.core.tensor.tensor import Tensor
 from tinyedge.export.onnx.equality import show
 from tinyedge.export.onnx.operators.folding import remember
@@ -239,26 +238,24 @@ def conv_integer(
 
 @operator("Col2Im", limits="a constant block_shape")
 def col2im(node: Node, x: Tensor, image: Tensor, block: Tensor) -> Tensor:
-    """The sum of overlapping blocks: a transposed convolution whose weights pick one tap each."""
+    """The sum of blocks where they overlap."""
     shape, kernel = node.sizes(image, "image_shape"), node.integers(block, "block_shape")
     spatial = len(shape)
     strides = spatial_attribute(node, "strides", spatial, 1)
     dilations = spatial_attribute(node, "dilations", spatial, 1)
     pads = given_pads(node, spatial)
-    taps = math.prod(kernel)
     n, columns, _ = x.shape
-    channels = columns // taps
+    channels = columns // math.prod(kernel)
+    whole = [size + before + after for size, (before, after) in zip(shape, pads, strict=True)]
     counts: list[Size] = []
-    around: list[tuple[Size, Size]] = []
-    for axis, size in enumerate(shape):
-        span = (kernel[axis] - 1) * dilations[axis] + 1
-        room = size + pads[axis][0] + pads[axis][1] - span
-        steps = room // strides[axis]
-        left = room - steps * strides[axis]
-        counts.append(steps + 1)
-        around.append((-pads[axis][0], left - pads[axis][1]))
-    node.check_table(taps * taps)
-    weight = np.eye(taps, dtype=x.dtype.numpy).reshape(taps, 1, *kernel)
-    images = x.reshape((n * channels, taps, *counts))
-    whole = images.conv_transpose(node.constant(weight), strides=strides, dilations=dilations)
-    return whole.pad([(0, 0), (0, 0), *around]).reshape((n, channels, *shape))
+    for size, taps, stride, dilation in zip(whole, kernel, strides, dilations, strict=True):
+        counts.append((size - (taps - 1) * dilation - 1) // stride + 1)
+    every = zip(kernel, strides, dilations, strict=True)
+    node.spend(sum(taps for taps, *steps in every if 1 not in steps))  # they are added in turn
+    blocks = x.reshape((n, channels, *kernel, *counts))
+    places, taps_at = range(2 + spatial, 2 + 2 * spatial), range(2, 2 + spatial)
+    images = blocks.permute([0, 1, *places, *taps_at])
+    for axis in reversed(range(spatial)):
+        images = overlapped(images, 2 + axis, strides[axis], dilations[axis], whole[axis])
+    cut = ((-before, -after) for before, after in pads)
+    return images.pad([(0, 0), (0, 0), *cut]).reshape((n, channels, *shape))
