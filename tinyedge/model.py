@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import os
 import threading
 import weakref
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tinyedge.core.dtype import by_name, codes
 from tinyedge.core.errors import DeviceError, InputError, RunError
-from tinyedge.core.program.device import forked
+from tinyedge.core.program.device import device_module, forked
 from tinyedge.core.program.program import Program
 from tinyedge.core.program.replay import Replay
 from tinyedge.given import check_name, checked
@@ -36,7 +35,7 @@ def open_device(program: Program, device: str | None = None) -> Any:
             id="device.target",
             supported=", ".join(TARGETS),
         )
-    module = importlib.import_module(f"tinyedge.targets.{program.target}.device")
+    module = device_module(program.target)
     return module.open(device, requirements=program.requirements)
 
 
@@ -75,7 +74,7 @@ def lacking(target: str, choice: Choice) -> list[str]:
     """What one of a bundle's programs requires and this machine does not have."""
     if target not in TARGETS:
         return list(choice.requires)
-    module = importlib.import_module(f"tinyedge.targets.{target}.device")
+    module = device_module(target)
     known: Callable[[Sequence[str]], list[str]] = getattr(module, "lacking", list)
     return known(choice.requires)
 

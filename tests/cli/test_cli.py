@@ -34,6 +34,7 @@ from tinyedge.core.program.program import Program
 from tinyedge.core.program.replay import Replay
 from tinyedge.export.bundle import golden
 from tinyedge.export.package.package import write_bundle
+from tinyedge.listing import Listing, listing
 from tinyedge.model import TARGETS
 from tinyedge.targets.cpu import device as cpu
 from tinyedge.targets.cuda import device as cuda
@@ -246,14 +247,32 @@ def test_devices(tinyedge: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     code, out, _ = tinyedge("devices")
     assert code == 0
     assert {"cpu", "qcom", "webgpu"} <= set(out.split())
-    assert json.loads(tinyedge("devices", "--json")[1])
-    monkeypatch.setattr("tinyedge.cli.devices.list_devices", lambda target: [])
-    reason = DeviceError("x", "it is away.", id="device.z", next="fetch it")
-    monkeypatch.setattr("tinyedge.cli.devices.why_none", lambda target: reason)
+    away = {target: Listing(because="it is away.", next="fetch it") for target in TARGETS}
+    monkeypatch.setattr("tinyedge.cli.devices.listed", lambda targets: away)
     code, out, _ = tinyedge("devices")
     lines = [f"{target}: none, it is away; fetch it" for target in TARGETS]
     assert (code, out.splitlines()) == (3, lines)
     assert tinyedge("devices", "--json")[:2] == (3, "[]\n")
+
+
+def test_a_broken_driver_hides_no_other_device(
+    tinyedge: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It raises, crashes, or ends its process, when its package is imported."""
+    broken = {"pyopencl": "1 / 0", "wgpu": "import os; os.kill(os.getpid(), 11)", "cuda": "exit(7)"}
+    for name, text in broken.items():
+        tmp_path.joinpath(f"{name}.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    code, out, _ = tinyedge("devices", "--json")
+    assert (code, [each["target"] for each in json.loads(out)]) == (0, ["cpu"])
+    said = [line for line in tinyedge("devices")[1].splitlines() if ": none, " in line]
+    again = "install the target's driver, or its package for Python, again"
+    assert said == [
+        f"webgpu: none, its driver ends the process by signal SIGSEGV; {again}",
+        "qcom: none, the package pyopencl cannot be imported: ZeroDivisionError: division by zero; "
+        "install it again (pip install --force-reinstall pyopencl), or the driver it loads",
+        f"cuda: none, its driver ends the process with status 7; {again}",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -270,10 +289,10 @@ def test_devices(tinyedge: Command, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_exit_codes(
     tinyedge: Command, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int
 ) -> None:
-    def fail(target: str) -> None:
+    def fail(targets: object) -> None:
         raise error
 
-    monkeypatch.setattr("tinyedge.cli.devices.list_devices", fail)
+    monkeypatch.setattr("tinyedge.cli.devices.listed", fail)
     result, out, err = tinyedge("devices")
     assert (result, out) == (code, "")
     assert "Traceback" not in err and err.strip()
@@ -345,6 +364,23 @@ def test_a_closed_pipe_is_no_error(addition: Path) -> None:
     os.close(writing)
     _, err = process.communicate()
     assert err == ""
+
+
+@pytest.mark.parametrize("module", ["tinyedge.cli", "numpy", "tinyedge.cli.devices"])
+def test_an_interrupt_while_modules_are_imported(module: str) -> None:
+    script = f"""
+import sys
+class Interrupt:
+    def find_spec(self, name, path=None, target=None):
+        if name == {module!r}:
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupt())
+from tinyedge.__main__ import main
+main()
+"""
+    command = [sys.executable, "-c", script, "devices"]
+    result = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert (result.returncode, result.stdout, result.stderr) == (130, "", "\ninterrupted\n")
 
 
 def test_serve_until_interrupted(tmp_path: Path) -> None:
@@ -610,7 +646,7 @@ def test_cuda_without_a_driver(tinyedge: Command, monkeypatch: pytest.MonkeyPatc
     for command in (("verify",), ("bench",), ("run", "--random")):
         code, _, err = tinyedge(*command, "p.tinyedge")
         assert code == 3 and "[device.missing]" in err and "CUDA_ERROR_NO_DEVICE" in err
-    assert "\ncuda: none, the driver says CUDA_ERROR_NO_DEVICE; ins" in tinyedge("devices")[1]
+    assert listing("cuda").because == "the driver says CUDA_ERROR_NO_DEVICE"
     code, _, err = tinyedge("export", model, "-t", "cuda", "--arch", "sm_1", *sizes)
     assert code == 2 and "[option.arch]" in err and "sm_87" in err
 

@@ -170,8 +170,8 @@ def test_states_pictures_and_entries(tmp_path: Path) -> None:
     options: dict[str, Any] = {"states": {"h": "h2"}, "entries": {"frame": frame}}
     options |= {"images": {"x": "0..1,max:8"}, "debug_goldens": 10**6}
     tinyedge.export_onnx(main, target="cpu", out=out, **options)
-    assert sorted(nodes_of(out)) == ["e's", "sum", "y's"]
-    assert nodes_of(out, "nodes.frame") == ["frame's"]
+    assert sorted(nodes_of(out)) == ["e's", "picture x", "sum", "y's"]
+    assert nodes_of(out, "nodes.frame") == ["picture x", "frame's"]
     assert execute(["verify", str(out), "--nodes", "--trust"]) == 0
     with tinyedge.load(out) as m:
         picture = np.zeros((4, 4, 3), np.uint8)

@@ -20,6 +20,7 @@ from tinyedge.core.errors import InputError, RunError
 from tinyedge.core.program.replay import Replay
 from tinyedge.core.tensor.graph import Graph, Graphs, Port
 from tinyedge.core.tensor.tensor import Tensor
+from tinyedge.export.bundle.reading import read
 from tinyedge.export.pictures import parse, with_pictures
 from tinyedge.export.verify.verify import verify
 
@@ -249,6 +250,8 @@ def test_against_the_model(words: str, tmp_path: Path, cpu_device: Any) -> None:
     opsets = [helper.make_opsetid("", 17)]
     onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
     tinyedge.export_onnx(path, target="cpu", out=out, images={"x": words})
+    launches = [step.nodes for step in read(out).program.entries[0].steps]
+    assert set(launches[:-1]) == {("picture x",)}, "the kernels that prepare it are called by it"
     report = verify(out, cpu_device, path)
     assert [case.reference for case in report.cases][1:] == ["onnxruntime"] * 2
     assert report.agrees

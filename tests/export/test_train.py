@@ -13,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import tinyedge
 from tinyedge.cli import execute
+from tinyedge.cli.arguments import generated_inputs, ranges_of
 from tinyedge.core.errors import InputError, RunError
 from tinyedge.core.program.device import Device
 from tinyedge.export.bundle.golden import generate
@@ -77,11 +78,18 @@ def _step(x: Any = X, target: Any = CLASSES, lr: float = 0.5) -> dict[str, Any]:
     return {"x": x, "target": target, "lr": np.float32(lr)}
 
 
-def test_generated_targets_are_classes(classifier: Path, tmp_path: Path) -> None:
+def test_a_step_of_generated_inputs(classifier: Path, tmp_path: Path) -> None:
+    """Their targets are classes, or shares, and the rate is the optimizer's."""
     out = _export(classifier, train="head.*", batch=64)
-    arguments = ["run", str(out), "--entry", "train", "--random", "-o", str(tmp_path / "o")]
-    assert execute(arguments) == 0
+    arguments = ["run", str(out), "--entry", "train", "--random", "--steps", "3"]
+    assert execute([*arguments, "-o", str(tmp_path / "o")]) == 0
     assert np.isfinite(np.load(tmp_path / "o" / "loss.npy"))
+    out = _export(classifier, train="head.*", loss="binary_cross_entropy_with_logits:scores")
+    found = read(out)
+    entry = next(entry for entry in found.program.entries if entry.name == "train")
+    made = generated_inputs(found.program, entry, {}, ranges_of(found, entry, ()), seed=2)
+    assert made["lr"] == np.float32(0.5) and 0 <= made["target"].min() < made["target"].max() < 1
+    assert made["x"].min() < 0 and not ranges_of(found, entry, entry.inputs)
 
 
 @pytest.mark.parametrize(

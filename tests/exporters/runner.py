@@ -8,7 +8,6 @@ writes lists/MODULE.json: of each file what becomes of it on the targets below.
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
 import subprocess
 import tempfile
@@ -25,7 +24,7 @@ import onnxruntime
 import tinyedge
 from tests.exporters.recipes import Array
 from tinyedge.core.errors import TinyedgeError
-from tinyedge.core.program.device import Device
+from tinyedge.core.program.device import Device, device_module
 from tinyedge.core.program.replay import Replay
 from tinyedge.export.bundle.reading import read
 
@@ -164,7 +163,7 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, help="where files lie that were made before")
     arguments = parser.parse_args()
     targets = arguments.target or TARGETS
-    devices = {t: importlib.import_module(f"tinyedge.targets.{t}.device").open() for t in targets}
+    devices = {t: device_module(t).open() for t in targets}
     for exporter in arguments.exporters:
         began = time.monotonic()
         with tempfile.TemporaryDirectory() as folder:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import sys
 import tempfile
 from pathlib import Path
@@ -14,7 +13,7 @@ from tests.fuzz.recipes import generate
 from tests.fuzz.runner import failures
 from tests.fuzz.structures import members
 from tinyedge.core.compiler.options import Options
-from tinyedge.core.program.device import Device
+from tinyedge.core.program.device import Device, device_module
 from tinyedge.model import TARGETS
 
 
@@ -22,7 +21,7 @@ def opened(target: str) -> Device:
     """A device of a target; for cuda without a GPU, the processor."""
     if target == "cuda":
         return cuda.open(Shim(Path(tempfile.mkdtemp(prefix="tinyedge-fuzz-"))))
-    device: Device = importlib.import_module(f"tinyedge.targets.{target}.device").open()
+    device: Device = device_module(target).open()
     return device
 
 

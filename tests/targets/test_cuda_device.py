@@ -130,7 +130,7 @@ def test_what_is_advised_is_possible(kernel_cache: Path) -> None:
 
 
 def test_without_the_bindings(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "cuda.bindings", None)
+    monkeypatch.setitem(sys.modules, "cuda.bindings.driver", None)
     with pytest.raises(DeviceError, match=r"pip install '\.\[cuda\]'") as caught:
         cuda.open()
     assert caught.value.id == "device.missing"

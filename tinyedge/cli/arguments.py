@@ -7,13 +7,15 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import click
+import numpy as np
 
 from tinyedge.choices import PRECISIONS, find_target, say_profiles
-from tinyedge.core.dtype import by_name
+from tinyedge.core.dtype import DType, by_name
 from tinyedge.core.errors import RunError
 from tinyedge.core.program.ports import Array, describe
 from tinyedge.core.program.program import Entry, Program, evaluate
 from tinyedge.export.arrays import is_array
+from tinyedge.export.bundle.golden import GoldenInput, generate
 from tinyedge.export.bundle.reading import Bundle
 from tinyedge.export.limits import USUAL
 
@@ -239,15 +241,13 @@ def generated_inputs(
     program: Program,
     entry: Entry,
     symbols: Mapping[str, int],
-    ranges: Mapping[str, tuple[int, int]],
+    ranges: Mapping[str, tuple[float, float]],
     seed: int,
     run: int = 0,
 ) -> dict[str, Array]:
     """Reproducible inputs for an entry's run number `run`, from the goldens' generator; sizes
     default to maxima. ranges: of inputs whose values lie between other ends than usual.
     """
-    from tinyedge.export.bundle.golden import generate
-
     named = {symbol.name: symbol.max for symbol in program.symbols} | dict(symbols)
     arrays: dict[str, Array] = {}
     for position, port in enumerate(program.inputs_of(entry).values()):
@@ -265,24 +265,35 @@ def generated_inputs(
     return arrays
 
 
-def ranges_of(bundle: Bundle, entry: Entry, given: Collection[str]) -> dict[str, tuple[int, int]]:
-    """Where the integers of an entry's golden case lie, as targets do below the classes, of the
-    inputs that are not given.
+def ranges_of(
+    bundle: Bundle, entry: Entry, given: Collection[str]
+) -> dict[str, tuple[float, float]]:
+    """Where the numbers of an entry's golden case lie, of the inputs that are not given: those of
+    targets below the classes, a learning rate where it was set.
     """
     ports = bundle.program.inputs_of(entry).values()
-    wanted = {p.name for p in ports if by_name(p.dtype).is_int and p.name not in given}
-    ranges: dict[str, tuple[int, int]] = {}
+    wanted = {port.name for port in ports if port.name not in given}
+    ranges: dict[str, tuple[float, float]] = {}
     for case in bundle.goldens() if wanted else ():
         if case.entry != entry.name:
             continue
         for port, record in zip(ports, case.inputs, strict=True):
-            if port.name not in wanted:
-                continue
-            if record.data is None:
-                ranges[port.name] = record.minimum, record.maximum
-            elif record.data.size:
-                ranges[port.name] = int(record.data.min()), int(record.data.max())
+            ends = _ends(by_name(port.dtype), record)
+            if port.name in wanted and ends is not None:
+                ranges[port.name] = ends
     return ranges
+
+
+def _ends(kind: DType, record: GoldenInput) -> tuple[float, float] | None:
+    """The least and the greatest of an input's numbers; None of codes that are no integers."""
+    if record.data is None:
+        return record.minimum, record.maximum
+    if kind.is_int:
+        return (int(record.data.min()), int(record.data.max())) if record.data.size else None
+    if record.data.dtype.kind != "f":
+        return None
+    finite = record.data[np.isfinite(record.data)]
+    return (float(finite.min()), float(finite.max())) if finite.size else None
 
 
 def inputs_of_step(

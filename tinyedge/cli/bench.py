@@ -56,8 +56,9 @@ def command(
 ) -> int:
     """Measure BUNDLE: latency, and time per kernel by the model's nodes.
 
-    Inputs that are not given are generated. Latency is from inputs that were handed to the device
-    to arrays on the host; the kernels' times are the device's own where it has a clock.
+    Inputs that are not given are generated, of numbers such as the golden case has: a training step
+    takes its own rate. Latency is from inputs that were handed to the device to arrays on the host;
+    the kernels' times are the device's own where it has a clock.
     """
     found = read_bundle(bundle, variant)
     check_trust(found, trust)

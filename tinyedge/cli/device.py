@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
 import tempfile
@@ -15,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tinyedge.choices import find_target
-from tinyedge.core.errors import DeviceError, InputError
-from tinyedge.core.program.device import Device, DeviceInfo
+from tinyedge.core.errors import InputError
+from tinyedge.core.program.device import Device
 from tinyedge.core.program.program import Program
 from tinyedge.export.package.trust import is_known, record_place, remember
 from tinyedge.model import open_device, pick
@@ -83,27 +82,10 @@ def check_trust(bundle: Bundle, trust: bool) -> None:
     remember(bundle.plan)
 
 
-def list_devices(target: str) -> list[DeviceInfo]:
-    """The devices of a target."""
-    _quiet()
-    found: list[DeviceInfo] = importlib.import_module(f"tinyedge.targets.{target}.device").devices()
-    return found
-
-
-def why_none(target: str) -> DeviceError | None:
-    """Why a target has no device: the error of opening one; None if that goes well."""
-    _quiet()
-    try:
-        importlib.import_module(f"tinyedge.targets.{target}.device").open().close()
-    except DeviceError as error:
-        return error
-    return None
-
-
 @contextmanager
 def opened(program: Program, device: str | None) -> Iterator[Device]:
     """The device of a program's target, closed at the end."""
-    _quiet()
+    quiet()
     running: Device = open_device(program, device)
     try:
         yield running
@@ -111,7 +93,7 @@ def opened(program: Program, device: str | None) -> Iterator[Device]:
         running.close()
 
 
-def _quiet() -> None:
+def quiet() -> None:
     """Vulkan drivers complain on standard error where a session has no such folder."""
     if os.name == "posix":
         os.environ.setdefault("XDG_RUNTIME_DIR", tempfile.gettempdir())

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import click
 
-from tinyedge.cli.device import list_devices, why_none
+from tinyedge.cli.device import quiet
 from tinyedge.cli.output import say, say_json, table
+from tinyedge.listing import listed
 from tinyedge.model import TARGETS
 
 
@@ -17,15 +18,16 @@ def command(as_json: bool) -> int:
 
     Exits with 3 if there is none at all.
     """
-    devices = {target: list_devices(target) for target in TARGETS}
-    found = [info for listed in devices.values() for info in listed]
+    quiet()
+    answers = listed(TARGETS)
+    found = [info for answer in answers.values() for info in answer.devices]
     if as_json:
         say_json([vars(info) for info in found])
         return 0 if found else 3
     if found:
         rows = [(info.target, info.name, info.kind, info.details) for info in found]
         table(("target", "device", "kind", "details"), rows)
-    for target, listed in devices.items():
-        if not listed and (reason := why_none(target)):
-            say(f"{target}: none, {reason.because.rstrip('.')}; {reason.next}")
+    for target, answer in answers.items():
+        if answer.because:
+            say(f"{target}: none, {answer.because.rstrip('.')}; {answer.next}")
     return 0 if found else 3

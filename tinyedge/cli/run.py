@@ -46,7 +46,11 @@ from tinyedge.labels import labels_of, top
     metavar="NAME=FILE.npy",
     help="An input array; of an input that was declared by --image, also a file of a picture.",
 )
-@click.option("--random", is_flag=True, help="Generate the inputs that are not given.")
+@click.option(
+    "--random",
+    is_flag=True,
+    help="Generate the inputs that are not given, of numbers such as the golden case has.",
+)
 @click.option("--seed", type=int, default=1, show_default=True, help="The seed of --random.")
 @click.option("--dim", "dims", multiple=True, metavar="NAME=SIZE", help="A size for --random.")
 @click.option("--entry", help="Which entry to run. Default: the first.")

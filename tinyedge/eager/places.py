@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tinyedge.core.errors import DeviceError, InputError
-from tinyedge.core.program.device import Range, forked
+from tinyedge.core.program.device import Range, device_module, forked
 
 REFERENCE = "reference"
 
@@ -68,7 +68,7 @@ class Place:
             ) from None
 
     def _open(self) -> Any:
-        module = importlib.import_module(f"tinyedge.targets.{self.name}.device")
+        module = device_module(self.name)
         options = {"cache": self._cache} if self.name == "cpu" else {}
         return module.open(self._wanted, **options)
 

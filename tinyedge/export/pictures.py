@@ -21,7 +21,7 @@ from tinyedge.core.ir.rewrite import substitute
 from tinyedge.core.ir.shapes import product, symbol
 from tinyedge.core.ir.uop import Size, UOp, toposort
 from tinyedge.core.tensor.base import fixed
-from tinyedge.core.tensor.graph import Graph, Port
+from tinyedge.core.tensor.graph import Graph, Port, node_name
 from tinyedge.core.tensor.tensor import Tensor
 from tinyedge.export.limits import LARGEST
 from tinyedge.export.near import did_you_mean
@@ -274,7 +274,7 @@ def _constant(values: Any) -> Tensor:
 
 
 def _fed(graph: Graph, port: Port, value: Tensor, ports: tuple[Port, ...]) -> Graph:
-    """The graph with an input computed from others."""
+    """The graph with an input computed from others; its kernels are called by its name."""
     outputs, updates = (
         [p for p in each if p.node is not None] for each in (graph.outputs, graph.updates)
     )
@@ -290,7 +290,10 @@ def _fed(graph: Graph, port: Port, value: Tensor, ports: tuple[Port, ...]) -> Gr
         outputs=tuple(replace(p, node=found[p.node]) for p in outputs),
         updates=tuple(replace(p, node=found[p.node]) for p in updates),
         counts={name: found[node] for name, node in graph.counts.items()},
-        names={found[node]: text for node, text in graph.names.items()},
+        names={
+            value.node: node_name(f"picture {port.name}"),
+            **{found[node]: text for node, text in graph.names.items()},
+        },
     )
 
 

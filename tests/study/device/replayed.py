@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -13,7 +12,14 @@ from typing import Any
 from tests.bench.worker import measure
 from tests.study.device import programs
 from tests.study.device.programs import Array, Hand
-from tinyedge.core.program.device import Command, Device, Dispatch, Range, Transfer
+from tinyedge.core.program.device import (
+    Command,
+    Device,
+    Dispatch,
+    Range,
+    Transfer,
+    device_module,
+)
 from tinyedge.core.program.ports import decode, encode, pad, padded, raw
 from tinyedge.core.program.program import Copy, Launch, Program, Step, evaluate
 
@@ -27,7 +33,7 @@ def opened(target: str) -> tuple[Device, str]:
     it is this processor, whose seconds depend least on what else runs, "device" where it is another
     one. Raises DeviceError.
     """
-    module = importlib.import_module(f"tinyedge.targets.{target}.device")
+    module = device_module(target)
     device: Device = module.open()
     (info, *_) = module.devices()
     software = "cpu" in info.kind.lower() or "processor" in info.kind.lower()

@@ -13,6 +13,7 @@ A run is then `upload`, `replay`, `read`: it creates no memory, kernel or bindin
 
 from __future__ import annotations
 
+import importlib
 import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -138,6 +139,34 @@ class HostDevice(Device, Protocol):
         Recordings are made before. Copies do not follow.
         """
         ...
+
+
+def device_module(target: str) -> Any:
+    """The module with a target's `open` and `devices`, which load its driver when called."""
+    return importlib.import_module(f"tinyedge.targets.{target}.device")
+
+
+def load_driver(target: str, module: str, package: str, *, id: str) -> Any:
+    """The module of a package through which a target's driver is called.
+
+    Raises DeviceError where the package is missing, or fails in any way of its own.
+    """
+    try:
+        return importlib.import_module(module)
+    except Exception as error:
+        cause, next = f"{type(error).__name__}: {one_line(error)}", _again(package)
+        if isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
+            cause, next = one_line(error), f"pip install '.[{target}]' in a checkout of tinyedge"
+        raise DeviceError(
+            f"the {target} device",
+            f"the package {package} cannot be imported: {cause}",
+            id=id,
+            next=next,
+        ) from None
+
+
+def _again(package: str) -> str:
+    return f"install it again (pip install --force-reinstall {package}), or the driver it loads"
 
 
 # Which process first called the driver of a target, and the lock that lets one thread at a time

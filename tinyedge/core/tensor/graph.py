@@ -27,6 +27,12 @@ class Port:
     slices: tuple[Slice, ...] = ()  # named parts of an output
 
 
+def node_name(text: str) -> str:
+    """A text as a graph calls a node by it: of printable characters, and not too many."""
+    shown = text if text.isprintable() else ascii(text)[1:-1]
+    return shown if len(shown) <= 400 else f"{shown[:400]}..."
+
+
 @dataclass(frozen=True)
 class Graph:
     """What one entry computes."""

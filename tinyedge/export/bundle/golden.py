@@ -121,16 +121,16 @@ def generate(
     seed: int,
     run: int = 0,
     position: int = 0,
-    minimum: int | None = None,
-    maximum: int | None = None,
+    minimum: float | None = None,
+    maximum: float | None = None,
 ) -> Array:
     """An input of a declared dtype; integers in [minimum, maximum], floats in [minimum, maximum).
 
     Of a stored type, its codes, in a range of codes. The ends default to `default_range(dtype)`.
     """
-    least, most = default_range(dtype)
-    least = least if minimum is None else minimum
-    most = most if maximum is None else maximum
+    ends: tuple[float, float] = default_range(dtype)
+    least = ends[0] if minimum is None else minimum
+    most = ends[1] if maximum is None else maximum
     kind = by_name(dtype)
     hashes = words(seed, run, position, math.prod(shape))
     values: Array

@@ -11,6 +11,7 @@ from tinyedge.core.dtype import bfloat16, float32
 from tinyedge.core.errors import InputError, ModelError, TinyedgeError, UnsupportedOp
 from tinyedge.core.ir.uop import Size, UOp
 from tinyedge.core.tensor.base import UnequalSizes
+from tinyedge.core.tensor.graph import node_name
 from tinyedge.core.tensor.tensor import Tensor
 from tinyedge.export.onnx import definitions, reader
 from tinyedge.export.onnx import dims as sizes_of
@@ -490,8 +491,7 @@ class Importer:
 
     def _record(self, node: UOp, name: str) -> None:
         if node not in self.names:
-            text = name if name.isprintable() else ascii(name)[1:-1]
-            self.names[node] = text if len(text) <= 400 else f"{text[:400]}..."
+            self.names[node] = node_name(name)
 
 
 def _resized(x: Tensor, old: Size, new: Size) -> Tensor:

@@ -29,6 +29,7 @@ from tinyedge.core.program.device import (
     Range,
     Transfer,
     choose,
+    load_driver,
     opening,
 )
 from tinyedge.core.program.program import Program
@@ -47,8 +48,6 @@ REFUSED = (
 )
 
 BINARY = re.compile(r"kernels-([0-9]{5})\.(cubin|ptx)")
-
-INSTALL = "pip install '.[cuda]' in a checkout of tinyedge"
 
 
 class Driver:
@@ -406,15 +405,7 @@ def _describe(driver: Driver, ordinal: int, name: str) -> DeviceInfo:
 
 def _import() -> Any:
     """The bindings of the driver's API, ready to be called."""
-    try:
-        from cuda.bindings import driver
-    except ImportError as error:
-        raise DeviceError(
-            "the cuda device",
-            f"the package cuda-bindings cannot be imported: {error}",
-            id="device.missing",
-            next=INSTALL,
-        ) from None
+    driver = load_driver("cuda", "cuda.bindings.driver", "cuda-bindings", id="device.missing")
     try:
         status = driver.cuInit(0)[0]
     except (RuntimeError, OSError) as error:

@@ -30,6 +30,7 @@ from tinyedge.core.program.device import (
     Transfer,
     choose,
     errors,
+    load_driver,
     one_line,
     opening,
 )
@@ -373,16 +374,7 @@ def devices() -> list[DeviceInfo]:
 
 def _import() -> Any:
     """The pyopencl package, imported only when a device is wanted."""
-    try:
-        import pyopencl
-    except (ImportError, OSError) as error:
-        raise DeviceError(
-            "the qcom device",
-            f"the pyopencl package cannot be imported: {error}",
-            id="device.qcom",
-            next="pip install '.[qcom]' in a checkout of tinyedge",
-        ) from None
-    return pyopencl
+    return load_driver("qcom", "pyopencl", "pyopencl", id="device.qcom")
 
 
 def _devices(cl: Any) -> list[Any]:

@@ -28,6 +28,7 @@ from tinyedge.core.program.device import (
     Transfer,
     choose,
     errors,
+    load_driver,
     one_line,
     opening,
 )
@@ -465,16 +466,7 @@ def devices() -> list[DeviceInfo]:
 
 def _import() -> Any:
     """The wgpu package, imported only when a device is wanted."""
-    try:
-        import wgpu
-    except (ImportError, OSError) as error:
-        raise DeviceError(
-            "the webgpu device",
-            f"the wgpu package cannot be imported: {error}",
-            id="device.webgpu",
-            next="pip install '.[webgpu]' in a checkout of tinyedge",
-        ) from None
-    return wgpu
+    return load_driver("webgpu", "wgpu", "wgpu", id="device.webgpu")
 
 
 # All adapters, to the end of the process: dropping one of OpenGL while another thread uses OpenGL

@@ -28,12 +28,12 @@ from tinyedge.core.compiler.optimize.reductions import (
     lay_along_lanes,
     lay_beside,
     lies_along,
-    lies_in_vectors,
     prefers_lanes,
     reads_apart,
     reductions,
     runs_along,
     sharing,
+    sums_neighbors,
     threads_of_row,
 )
 from tinyedge.core.compiler.optimize.scalar_tiles import lay_copies
@@ -154,7 +154,7 @@ def _lay_out(kernel: MovedKernel, contraction: Roles | None) -> None:
     if lanes_pay and lay_along_lanes(kernel):
         distribute(kernel, WORKGROUP)
         return
-    if contraction is None and len(found) == 1 and lies_in_vectors(kernel, vector):
+    if contraction is None and len(found) == 1 and sums_neighbors(kernel, vector):
         if _sum_along(kernel, found[0].src[-1].arg.number):
             return
     if not found:

@@ -90,7 +90,7 @@ def prefers_lanes(kernel: MovedKernel, vector: int | None) -> bool:
     return any(lies_along(kernel, r) for r in _innermost(kernel))
 
 
-def lies_in_vectors(kernel: MovedKernel, vector: int | None) -> bool:
+def sums_neighbors(kernel: MovedKernel, vector: int | None) -> bool:
     """Whether a kernel for threads sums what lies along its innermost range, in whole vectors where
     threads share sums, and nothing along its output range `vector`.
     """

@@ -73,7 +73,7 @@ def tile(
             most = MOST_TAPS // shared.src[0].arg
             largest = max(rows * across for rows, across in _tiles(kernel.caps, products))
             busy = total >= largest * kernel.caps.threads_to_saturate
-            if busy and not alone and not _lies_in_vectors(kernel):
+            if busy and not alone and not _reads_whole_vectors(kernel):
                 copies = shared.src[0].arg
                 step = _values(kernel, number, 2, shared, copies) - copies
         cost, rows, across = _tile_size(
@@ -231,12 +231,12 @@ def _shared_tap(kernel: MovedKernel, number: int) -> UOp | None:
     return max(found, key=lambda r: r.src[0].arg, default=None)
 
 
-def _lies_in_vectors(kernel: MovedKernel) -> bool:
+def _reads_whole_vectors(kernel: MovedKernel) -> bool:
     first = next(n for n in toposort((kernel.sink,)) if n.op is ops.REDUCE_LOOP)
-    return lies_in_vectors(first, kernel.caps)
+    return reads_whole_vectors(first, kernel.caps)
 
 
-def lies_in_vectors(reduction: UOp, caps: Caps) -> bool:
+def reads_whole_vectors(reduction: UOp, caps: Caps) -> bool:
     """Whether something lies along the innermost range in whole vectors."""
     inner = reduction.src[-1]
     places = [terms(n.src[1]) for n in toposort((reduction,)) if n.op is ops.LOAD]

@@ -12,8 +12,8 @@ from tinyedge.core.compiler.optimize.tiles import (
     MOST_TAPS,
     SUMS_IN_FLIGHT,
     UNROLL,
-    lies_in_vectors,
     reads_again,
+    reads_whole_vectors,
 )
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.polynomial import Terms, divisor, terms
@@ -30,7 +30,7 @@ def unroll(kernel: MovedKernel, position: int, sums: int) -> None:
     reduction = reductions(kernel.sink)[position]
     inner = reduction.src[-1]
     tap = _shared_tap(kernel, reduction, sums)
-    if tap is not None and not lies_in_vectors(reduction, kernel.caps):
+    if tap is not None and not reads_whole_vectors(reduction, kernel.caps):
         kernel.attempt(To(tap.arg.number, "unroll"))
         return
     size = inner.src[0]
