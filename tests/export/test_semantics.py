@@ -251,6 +251,16 @@ row("blocks in steps, with gaps", "Col2Im",
     [f(1, INF, NAN, 4).reshape(1, 2, 2), np.array([6], L), np.array([2], L)],
     f(1, 0, INF, NAN, 0, 4).reshape(1, 1, 6), constants=(1, 2), strides=[2], dilations=[3])
 
+# A product of many factors is none of its parts, which soon are infinite, or 0.
+
+FACTORS = np.tile(f(2, 0.5), (6, 2500))
+FACTORS[0, 17], FACTORS[1], FACTORS[2], FACTORS[3, 99] = -6, 2, -0.5, 0
+FACTORS[4, 4999], FACTORS[5, 3] = NAN, -INF
+row("product of many", "ReduceProd", [FACTORS, np.array([1], L)],
+    f(-12, INF, 0, 0, NAN, -INF), constants=(1,), keepdims=0)
+row("product over all axes", "ReduceProd", [FACTORS[:1].reshape(2, 50, 50)],
+    f(-12).reshape(1, 1, 1))
+
 # Order and sums.
 
 TIES = f(1, 3, 3, 0, 3, NAN)

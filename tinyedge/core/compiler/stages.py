@@ -35,6 +35,7 @@ from tinyedge.core.compiler.schedule.constants import fold_constants
 from tinyedge.core.compiler.schedule.full import in_full
 from tinyedge.core.compiler.schedule.in_place import results_over, write_over
 from tinyedge.core.compiler.schedule.launches import Refusals, ScheduledLaunch, ScheduleOptions
+from tinyedge.core.compiler.schedule.long_products import scale_long_products
 from tinyedge.core.compiler.schedule.long_reductions import split_long_reductions
 from tinyedge.core.compiler.schedule.long_rows import keep_long_rows
 from tinyedge.core.compiler.schedule.numbers import numbers_read, share_numbers
@@ -89,6 +90,7 @@ def form_kernels(state: Compilation) -> None:
         fp64_reference=state.options.fp64_reference,
     )
     state.follow(split_weights(state.roots, options))
+    state.follow(scale_long_products(state.roots))
     if state.options.optimize:
         fp16 = options.fp16_storage
         state.follow(keep_long_rows(state.roots, state.caps, fp16_storage=fp16))
