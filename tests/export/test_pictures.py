@@ -255,3 +255,24 @@ def test_against_the_model(words: str, tmp_path: Path, cpu_device: Any) -> None:
     report = verify(out, cpu_device, path)
     assert [case.reference for case in report.cases][1:] == ["onnxruntime"] * 2
     assert report.agrees
+
+
+@pytest.mark.parametrize(
+    ("words", "shape", "textures"),
+    [
+        ("from:rgba", (1, 3, 8, 8), 1),
+        ("from:gray", (16, 1, 8, 8), 16),
+        ("from:rgb", (17, 3, 8, 8), 0),
+        ("from:nv12", (3, 8, 8), 0),
+    ],
+)
+def test_textures(words: str, shape: tuple[int, ...], textures: int) -> None:
+    """On webgpu the kernel that reads a picture also takes textures, as many as a device binds."""
+    program = compile_graph(_graphs(f"0..1,{words}", shape), find_target("webgpu")).program
+    assert program is not None
+    readers = [k for k in program.kernels if "picture" in [each.dtype for each in k.bindings]]
+    assert len(readers) == (textures > 0)
+    for kernel in program.kernels:
+        count = textures if kernel in readers else 0
+        assert kernel.source.count(": texture_2d<f32>;") == count
+        assert kernel.source.count("fn picture(") == (count > 0)

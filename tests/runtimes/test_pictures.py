@@ -32,6 +32,8 @@ BUNDLES = {
     "gray": ("from:gray,0..1,max:256", (1, 16, 16)),
     "light": ("0..1,max:256", (1, 47, 31)),
     "frames": ("0..1,max:256", (2, 3, 8, 9)),
+    "many": ("0..1,max:64", (17, 3, 4, 4)),
+    "two": ("cover,0..1,max:256", (3, 16, 16)),
     "nv12": ("from:nv12,0..1,max:256", (1, 3, 8, 8)),
 }
 
@@ -142,18 +144,22 @@ for (const [name, x] of Object.entries({
 }))
   found[name] = [numbers(await m.run({x})), name === "turned" ? [] : numbers(await light.run({x}))];
 m.dispose();
-return found;
+const {launches, passes, runs} = m.stats;
+return {found, spent: [launches / runs, passes / runs], steps: m.manifest.steps.length};
 """
 
 
 @pytest.mark.parametrize("where", ["page", "screen"])
 def test_sources(where: str, request: pytest.FixtureRequest, root: Path) -> None:
     """All that shows a picture gives what Python gives; photographs are turned as they were
-    taken; of an sRGB texture the stored values count. Gray is not rounded.
+    taken; of an sRGB texture the stored values count. Gray is not rounded. Pictures take no launch
+    but the bundle's, of which two are more than the model's one.
     """
     from PIL import Image
 
-    found = evaluate(request.getfixturevalue(where), SETUP + SOURCES)
+    got = evaluate(request.getfixturevalue(where), SETUP + SOURCES)
+    assert got["spent"] == [got["steps"], 1] and got["steps"] <= 3
+    found = got["found"]
     turned = _expected(root, "color", Image.open(root / "page" / "turned.jpg"))
     wanted = _expected(root, "color", PICTURE)
     _is_near(found.pop("turned")[0], turned)
@@ -199,7 +205,7 @@ def test_what_is_seen_and_where(page: Any, root: Path) -> None:
 
 
 def test_other_declarations(page: Any, root: Path) -> None:
-    """Three bytes or one for each pixel, a cover, and several frames."""
+    """Three bytes or one for each pixel, a cover, several frames, and more than a kernel binds."""
     found = evaluate(
         page,
         SETUP
@@ -207,17 +213,55 @@ def test_other_declarations(page: Any, root: Path) -> None:
         const found = {};
         for (const name of ["cover", "rgb", "gray"])
           found[name] = numbers(await (await load(`/${name}/`)).run({x: img}));
-        const frames = await load("/frames/");
-        const out = await frames.run({x: [img, {image: data, rotate: 180}]});
-        return {...found, frames: numbers(out), places: out.placement.x.length};
+        const frames = await load("/frames/"), texture = textureOf(frames, "rgba8unorm");
+        write(frames, texture);
+        const both = [{image: texture, mirror: true}, {image: data, rotate: 180}];
+        const out = await frames.run({x: both});
+        const {launches} = frames.stats, many = await load("/many/", {device: frames.device});
+        const all = Array.from({length: 17}, (_, i) => ({image: off, mirror: i === 16}));
+        found.many = numbers(await many.run({x: all}));
+        const places = out.placement.x.length;
+        all[3] = texture;
+        const id = await idOf(many.run({x: all}));
+        return {...found, frames: numbers(out), places, launches, id};
         """,
     )
     for name in ("cover", "rgb", "gray"):
         _is_near(found[name], _expected(root, name, PICTURE))
     with tinyedge.load(root / "python" / "frames") as model:
-        both = np.stack([PICTURE, np.rot90(PICTURE, 2)])
+        both = np.stack([PICTURE[:, ::-1], np.rot90(PICTURE, 2)])
         _is_near(found["frames"], np.array(model.run({"x": both})["output"]).ravel())
-    assert found["places"] == 2
+    with tinyedge.load(root / "python" / "many") as model:
+        every = np.stack([PICTURE] * 16 + [PICTURE[:, ::-1]])
+        _is_near(found["many"], np.array(model.run({"x": every})["output"]).ravel())
+    assert (found["places"], found["id"]) == (2, "run.input") and found["launches"] <= 3
+
+
+def test_two_inputs(page: Any, root: Path) -> None:
+    """Both as pictures, one as bytes, and pictures that one kernel reads."""
+    site = root / "page"
+    shape = np.zeros((3, 16, 16), np.float32)
+    images = dict.fromkeys("ab", "cover,0..1,max:256")
+    for name, model in {"minus": lambda a, b: a.exp() - b, "sum": lambda a, b: a + b}.items():
+        tinyedge.export_function(
+            model, {"a": shape, "b": shape}, out=site / name, images=images, golden=False
+        )
+    found = evaluate(
+        page,
+        SETUP
+        + """
+        const bytes = {data: data.data, shape: [height, width, 4]};
+        const b = {image: img, rotate: 180}, found = [];
+        for (const name of ["minus", "sum"]) {
+          const m = await load(`/${name}/`);
+          for (const a of [off, bytes]) found.push(numbers(await m.run({a, b})));
+        }
+        return found;
+        """,
+    )
+    a, b = (_expected(root, "two", np.ascontiguousarray(np.rot90(PICTURE, n))) for n in (0, 2))
+    for values, wanted in zip(found, [np.exp(a) - b] * 2 + [a + b] * 2, strict=True):
+        _is_near(values, wanted)
 
 
 def test_pictures_are_read_at_once_and_textures_used_again(page: Any, root: Path) -> None:

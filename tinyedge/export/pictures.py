@@ -224,11 +224,12 @@ def _built(port: Port, picture: Picture) -> tuple[Tensor, tuple[Port, ...]]:
         raise _refused(port.name, because, "picture.size", f"up to {LARGEST} values", fix)
     height, width = (symbol(f"{port.name}.{word}", 1, picture.side) for word in ("height", "width"))
     seen = height, width
-    ports = [Port(port.name, dt.uint8, (*several, *seen, SOURCES[picture.source]))]
+    shape = (*several, *seen, SOURCES[picture.source])
+    ports = [Port(port.name, dt.uint8, shape, picture=True)]
     if picture.source == "nv12":
         half = -(-picture.side // 2)
         less = (symbol(f"{port.name}.uv.{word}", 1, half) for word in ("height", "width"))
-        ports = [replace(ports[0], shape=ports[0].shape[:-1])]
+        ports = [Port(port.name, dt.uint8, shape[:-1])]
         ports.append(Port(f"{port.name}.uv", dt.uint8, (*several, *less, 2)))
     planes = []
     for each in ports:

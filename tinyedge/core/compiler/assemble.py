@@ -325,8 +325,7 @@ class _Assembler:
     def _kernel(self, kernel: CompiledKernel) -> program.Kernel:
         assert kernel.text is not None
         bindings = tuple(
-            program.Binding(_access(a, self.state.caps), a.param.dtype.name)
-            for a in kernel.text.arguments
+            program.Binding(_access(a, self.state.caps), _element(a)) for a in kernel.text.arguments
         )
         return program.Kernel(
             kernel.name,
@@ -390,6 +389,11 @@ def _access(argument: LoweredArg, caps: Caps) -> Literal["read", "read_write"]:
     in_arena = not argument.weight and not argument.param.arg.is_image
     writes = argument.written or (in_arena and caps.arenas_bound_for_writing)
     return "read_write" if writes else "read"
+
+
+def _element(argument: LoweredArg) -> str:
+    """What a buffer holds. Of `picture` a kernel has another entry point, which takes textures."""
+    return "picture" if argument.picture else argument.param.dtype.name
 
 
 def _order(storage: TensorBuffer) -> program.Order | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -49,10 +49,11 @@ from tinyedge.core.compiler.winograd import with_winograd
 from tinyedge.core.errors import InternalError
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.buffers import TensorBuffer
-from tinyedge.core.ir.shapes import maximum
+from tinyedge.core.ir.shapes import maximum, product
 from tinyedge.core.ir.spec import check_kernel, check_tensor
 from tinyedge.core.ir.spec_lowered import check_lowered
 from tinyedge.core.ir.uop import BINDING, UOp, as_size, own_ranges, toposort
+from tinyedge.core.tensor.base import fixed
 
 
 def fold(state: Compilation) -> None:
@@ -277,7 +278,8 @@ def lower(state: Compilation) -> None:
     known: dict[TensorBuffer, bool] = {}
     for kernel in state.kernels.values():
         is_finite = partial(_is_finite, storages[kernel.sink], known)
-        kernel.text = _lowered(kernel, state.caps, is_finite)
+        pictures = _pictures(state, storages[kernel.sink])
+        kernel.text = _lowered(kernel, state.caps, is_finite, pictures)
 
 
 def _is_finite(
@@ -291,9 +293,40 @@ def _is_finite(
     return all(known[storages[slot]] for storages in given)
 
 
-def _lowered(kernel: CompiledKernel, caps: Caps, is_finite: Callable[[int], bool]) -> LoweredKernel:
+def _pictures(
+    state: Compilation, given: Sequence[tuple[TensorBuffer, ...]]
+) -> dict[int, tuple[int, int]]:
+    """The slot in which launches have pictures that the target takes as textures: how many, and the
+    bytes of a pixel. Of several such inputs none: a caller may give bytes for some of them.
+    """
+    declared = {
+        (port.name, port.shape)
+        for entry in state.entries
+        for port in entry.graph.inputs
+        if port.picture
+    }
+    slots = {
+        slot
+        for storages in given
+        for slot, storage in enumerate(storages)
+        if storage.role == "input" and (storage.name, storage.shape) in declared
+    }
+    if len(slots) != 1:
+        return {}
+    (slot,) = slots
+    *frames, _, _, channels = given[0][slot].shape
+    picture = fixed(product(frames)), fixed(channels)
+    return {slot: picture} if picture[0] <= state.target.textures else {}
+
+
+def _lowered(
+    kernel: CompiledKernel,
+    caps: Caps,
+    is_finite: Callable[[int], bool],
+    pictures: Mapping[int, tuple[int, int]],
+) -> LoweredKernel:
     """A kernel after its moves, as statements. is_finite: whether all numbers are in the weight of
-    a slot, for all launches.
+    a slot, for all launches. pictures: what arguments have of them, by slot.
     """
     sink = _expanded(kernel, caps)
     if caps.image:
@@ -307,8 +340,8 @@ def _lowered(kernel: CompiledKernel, caps: Caps, is_finite: Callable[[int], bool
     given = toposort((kernel.sink,))
     params = {n.arg.slot: n for n in (*given, *nodes) if n.op is ops.PARAM}
     arguments = tuple(
-        LoweredArg(param, param.arg.written, param.arg.weight)
-        for _, param in sorted(params.items())
+        LoweredArg(param, param.arg.written, param.arg.weight, pictures.get(slot))
+        for slot, param in sorted(params.items())
     )
     shape = geometry(sink, caps)
     sink = without_surplus(sink, shape)

@@ -18,6 +18,8 @@ class LoweredArg:
     param: UOp
     written: bool
     weight: bool
+    # of an input that is pictures: how many, and the bytes of a pixel
+    picture: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,8 @@ class Target:
     # kernels reach no memory but what is bound to them, whatever they say: those of a stranger may
     # be run
     isolated: bool = False
+    # the most pictures that a kernel may take as textures; 0: it takes their bytes alone
+    textures: int = 0
 
     def caps(self, profile: str = "default") -> Caps:
         """The facts of a profile. Raises KeyError."""

@@ -154,7 +154,7 @@ class Weight:
 
 @dataclass(frozen=True)
 class Binding:
-    """One buffer argument of a kernel: its access and element type."""
+    """One buffer argument of a kernel: its access and element type, or `picture`."""
 
     access: Literal["read", "read_write"]
     dtype: str

@@ -25,6 +25,7 @@ class Port:
     count: str = ""
     axis: int = 0
     slices: tuple[Slice, ...] = ()  # named parts of an output
+    picture: bool = False  # of an input: pictures, as bytes [.., height, width, channels]
 
 
 def node_name(text: str) -> str:

@@ -463,7 +463,8 @@ ROOT = Record(
         Field("prelude", RANGE, "file: index into files", "model.prelude"),
         Field(
             "kernels", _all("KERNELS", KERNEL, 16384),
-            "entry: the entry point, unique; file: index into files; dtype: informative",
+            "entry: the entry point, unique; file: index into files; dtype: "
+            "informative, but for `picture`, see below",
         ),
         Field("steps", _all("STEPS", STEP, 262144), "see below"),
         Field("golden", Array("GOLDENS", GOLDEN, 64, 0, "GOLDENS"), "see Goldens"),

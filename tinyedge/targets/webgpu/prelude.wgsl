@@ -269,3 +269,14 @@ fn te_pack2(v: vec2<f32>) -> u32 {
     return select(word, word | 0x7e00u, nan.x) | select(0u, 0x7e000000u, nan.y);
 }
 fn te_pack(v: vec4<f32>) -> vec2<u32> { return vec2<u32>(te_pack2(v.xy), te_pack2(v.zw)); }
+
+// Bytes of what a texture gives; where it has decoded them, as sRGB, encoded again. Gray as Pillow makes it.
+fn te_bytes(light: vec4<f32>, decoded: bool) -> vec4<u32> {
+    var shown = saturate(light);
+    if (decoded) {
+        let bright = 1.055 * pow(shown, vec4<f32>(1.0 / 2.4)) - 0.055;
+        shown = select(bright, 12.92 * shown, shown <= vec4<f32>(0.0031308));
+    }
+    return vec4<u32>(shown * 255.0 + 0.5);
+}
+fn te_gray(color: vec4<u32>) -> u32 { return (color.r * 19595u + color.g * 38470u + color.b * 7471u + 32768u) >> 16u; }

@@ -17,11 +17,12 @@ from tinyedge.core.compiler.render import (
     known_shift,
     strip_parens,
 )
-from tinyedge.core.compiler.target import LoweredKernel
+from tinyedge.core.compiler.target import LoweredArg, LoweredKernel
 from tinyedge.core.dtype import DType
 from tinyedge.core.ir import access, ops
 from tinyedge.core.ir.lowered import workgroup_buffers
 from tinyedge.core.ir.uop import UOp, toposort
+from tinyedge.targets.webgpu.pictures import place_of, textures
 
 TYPES = {
     "bool": "bool",
@@ -57,10 +58,14 @@ def short(dtype: DType) -> str:
 
 
 class WgslPrinter(Printer):
-    """The spellings of WGSL."""
+    """The spellings of WGSL. pictured: the argument in whose place there are textures."""
 
     suffixes: ClassVar = {"uint32": "u"}
     reserved: ClassVar = frozenset({"i32"})
+
+    def __init__(self, kernel: LoweredKernel, pictured: LoweredArg | None = None) -> None:
+        super().__init__(kernel)
+        self.pictured = pictured
 
     def short(self, dtype: DType) -> str:
         return short(dtype)
@@ -101,14 +106,29 @@ class WgslPrinter(Printer):
         return f"sizes[{number // 4}].{LANES[number % 4]}"
 
     def load_text(self, node: UOp, operands: list[str]) -> str:
-        name = f"b{node.src[0].arg.slot}"
-        if node.dtype.bits == 16:
+        slot = node.src[0].arg.slot
+        name = f"b{slot}"
+        if self.pictured is not None and slot == self.pictured.param.arg.slot:
+            text = self._texel(node, self.pictured, strip_parens(operands[0]))
+        elif node.dtype.bits == 16:
             text = self._load_halves(node, name, operands[0])
         else:
             text = f"{name}[{strip_parens(operands[0])}]"
         if node.arg:
             return f"select({self._zero(node.dtype)}, {text}, {strip_parens(operands[1])})"
         return text
+
+    def _texel(self, node: UOp, pictured: LoweredArg, address: str) -> str:
+        """What would lie at an address of a picture's bytes."""
+        place = place_of(pictured, access.indices_of(node)[0])
+        if place is None:
+            return f"texel(u32({address}))"
+        assert pictured.picture is not None
+        line, column = map(self.strip_parens, place)
+        pixel, channels = f"pixel(u32({line}), u32({column}))", pictured.picture[1]
+        if node.dtype.lanes > 1:
+            return pixel
+        return f"te_gray({pixel})" if channels == 1 else f"{pixel}[u32({address}) % {channels}u]"
 
     def _load_halves(self, node: UOp, name: str, address: str) -> str:
         """Halves lie two in a 32-bit word: a vector of four is two words."""
@@ -226,7 +246,9 @@ def _plain_constant(node: UOp) -> bool:
 
 
 def render(kernel: LoweredKernel) -> str:
-    """A kernel as a WGSL entry point with its bindings."""
+    """A kernel as a WGSL entry point with its bindings. Of one that takes pictures there is another
+    entry point, `picture`, which takes textures in place of their buffer.
+    """
     printer = WgslPrinter(kernel)
     lines = []
     read = _numbers(kernel)
@@ -239,28 +261,38 @@ def render(kernel: LoweredKernel) -> str:
         lines.append(
             f"@group(0) @binding({position}) var<storage, {mode}> b{slot}: array<{element}>;"
         )
+    bindings = len(kernel.arguments)
     if kernel.symbols:
         vectors = -(-len(kernel.symbols) // 4)
         lines.append(
-            f"@group(0) @binding({len(kernel.arguments)}) "
-            f"var<uniform> sizes: array<vec4<i32>, {vectors}>;"
+            f"@group(0) @binding({bindings}) var<uniform> sizes: array<vec4<i32>, {vectors}>;"
         )
-    x, y, z = kernel.geometry.workgroup
-    lines.append(f"@compute @workgroup_size({x}, {y}, {z})")
-    lines.append(
-        f"fn {kernel.name}(@builtin(workgroup_id) group: vec3<u32>, "
-        "@builtin(local_invocation_index) thread: u32) {"
-    )
-    body = printer.body()
-    shared = [
+        bindings += 1
+    entry = _entry(printer, kernel.name)
+    lines += [
         f"var<workgroup> {printer.known(node)}: "
         f"array<{printer.shared_type(node.dtype)}, {node.arg.length}>;"
         for node in workgroup_buffers(kernel.linear.statements)
     ]
-    at = next(i for i, line in enumerate(lines) if line.startswith("@compute"))
-    lines = [*lines[:at], *shared, *lines[at:], *body, "}", ""]
-    text = "\n".join(lines)
+    lines += entry
+    for argument in kernel.arguments:
+        if argument.picture:
+            lines += textures(argument, bindings)
+            lines += _entry(WgslPrinter(kernel, argument), "picture")
+    text = "\n".join([*lines, ""])
     return "".join(helpers(text)) + text
+
+
+def _entry(printer: WgslPrinter, name: str) -> list[str]:
+    """The lines of an entry point."""
+    x, y, z = printer.geometry.workgroup
+    return [
+        f"@compute @workgroup_size({x}, {y}, {z})",
+        f"fn {name}(@builtin(workgroup_id) group: vec3<u32>, "
+        "@builtin(local_invocation_index) thread: u32) {",
+        *printer.body(),
+        "}",
+    ]
 
 
 def _numbers(kernel: LoweredKernel) -> dict[int, int]:

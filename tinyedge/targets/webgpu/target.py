@@ -14,4 +14,5 @@ TARGET = Target(
     suffix="wgsl",
     runtime="web",
     isolated=True,
+    textures=16,  # what every device binds
 )

@@ -79,14 +79,14 @@ ${
 }
 
 /** An output's size as a picture, and a function that records it: from a range of a buffer to a texture. */
-async function painter({device, pipelined, owns}, output, options, format, cut = "") {
+async function painter({device, owns}, output, options, format, cut = "") {
   const look = lookOf(output, options),
     {w, h, ends, colors} = look,
     code = codeOf(look, output.storage, cut),
     label = "tinyedge canvas",
     shared = {label, layout: "auto"};
-  // Beside the model's own pipelines, which go by number.
-  const [buffer, extent, paint] = await (pipelined[format + code] ??= (async () => {
+  // Beside what the model owns, which goes by number.
+  const [buffer, extent, paint] = await (owns[format + code] ??= (async () => {
     const module = device.createShaderModule({label, code}),
       usage = 136, // STORAGE, COPY_DST
       buffer = device.createBuffer({label, size: 16 * colors.length + 16, usage});

@@ -1,7 +1,8 @@
 // Pictures as inputs: a file of its own beside tinyedge.js, which fetches it along with a model that declares some. What the
-// browser shows goes to a texture, and from there, cropped and turned, to the input's bytes; the model does all else.
+// browser shows goes to a texture, from which the kernels that take the input's bytes read it, cropped and turned.
 
 import {fail} from "./errors.js";
+import {whole} from "./device.js";
 import {chosen} from "./given.js";
 import {guard} from "./replay.js";
 import {kindOf, toStorage} from "./types.js";
@@ -16,51 +17,19 @@ const STRAIGHT = {premultiplyAlpha: "none"};
 /** Textures that wait for their next use, of each device. */
 const SPARE = 4;
 
-// Gray as Pillow makes it. What a texture decodes is encoded again.
-const CODE = `
-struct Place {
-  turn: mat2x2f,
-  origin: vec2f,
-  size: vec2u,
-  start: u32,
-  channels: u32,
-  decoded: u32,
-}
-@group(0) @binding(0) var seen: texture_2d<f32>;
-@group(0) @binding(1) var<storage, read_write> bytes: array<u32>;
-@group(0) @binding(2) var<uniform> place: Place;
-@compute @workgroup_size(8, 8)
-fn main(@builtin(global_invocation_id) at: vec3u) {
-  if (any(at.xy >= place.size)) { return; }
-  let spot = place.turn * (vec2f(at.xy) + 0.5) + place.origin;
-  var light = saturate(textureLoad(seen, vec2i(spot), 0));
-  if (place.decoded > 0) {
-    light = select(1.055 * pow(light, vec4f(1 / 2.4)) - .055, 12.92 * light, light <= vec4f(0.0031308));
-  }
-  var value = vec4u(light * 255 + 0.5);
-  if (place.channels == 1) {
-    value.r = (value.r * 19595 + value.g * 38470 + value.b * 7471 + 32768) >> 16;
-  }
-  let first = place.start + (at.y * place.size.x + at.x) * place.channels;
-  for (var i = 0u; i < place.channels; i++) { bytes[first + i] = value[i]; }
-}`;
-
-/** What a device needs for pictures. @type {WeakMap<GPUDevice, any>} */
+/** The spare textures of a device. @type {WeakMap<GPUDevice, any>} */
 const places = new WeakMap();
 
-/** The pipeline and the spare textures of a device, which go with the model that came first. */
+/** They go with the model that came first. */
 function placeOf({device, owns}) {
   let place = places.get(device);
   if (!place) {
-    const module = device.createShaderModule({label: "tinyedge picture", code: CODE}),
-      pipeline = device.createComputePipelineAsync({layout: "auto", compute: {module}}),
-      spare = [];
-    pipeline.catch(() => {});
+    const spare = [];
     const destroy = () => {
       for (const each of spare.splice(0)) release(each);
       places.delete(device);
     };
-    places.set(device, (place = {pipeline, spare, destroy}));
+    places.set(device, (place = {spare, destroy}));
     owns.push(place);
   }
   return place;
@@ -82,7 +51,7 @@ function takeFrame(core, width, height) {
     texture =
       width &&
       device.createTexture({label, size: [width, height], format: "rgba8unorm", usage: 22});
-  return {device, texture, uniform: device.createBuffer({label, size: 48, usage: 72 /* UNIFORM, COPY_DST */})};
+  return {device, texture, uniform: device.createBuffer({label, size: 528, usage: 72 /* UNIFORM, COPY_DST */})};
 }
 
 function putBack(frame) {
@@ -125,7 +94,7 @@ function placementOf([a, b, c, d, e, f], [width, height], {fit, width: across, h
 }
 
 /**
- * The bytes of what a canvas can draw, where there is no GPU, or a promise of them. A canvas loses the color of what is
+ * The bytes of what a canvas can draw, where kernels take no textures, or a promise of them. A canvas loses the color of what is
  * transparent, and gives it to no one; a frame made of a bitmap has it, but of an SVG only made of a bitmap's bitmap. An SVG
  * without a size has no bitmap, and no color there.
  */
@@ -180,9 +149,14 @@ export function takePictures(core) {
       code ? String.fromCodePoint(parseInt(code, 16)) : other,
     );
     const port = m.inputs.find((port) => port.name === name);
-    if (port?.dtype === "uint8") declared.set(name, {...declaration, port});
+    if (port?.dtype !== "uint8") continue;
+    const launches = [...m.steps.keys()].filter((i) => m.steps[i].buffers?.includes(port.buffer)),
+      takes = launches.every((i) => {
+        const {kernel, buffers} = m.steps[i];
+        return m.kernels[kernel].bindings[buffers.indexOf(port.buffer)].dtype === "picture";
+      });
+    declared.set(name, {...declaration, port, launches, takes});
   }
-  if (core.device.createTexture) placeOf(core);
 
   const isPicture = (value) => KINDS.test(kindOf(value?.image ?? value));
 
@@ -274,38 +248,48 @@ export function takePictures(core) {
     };
   };
 
-  /** Record how the bytes come from a texture. */
-  const record = async (run, to, frame, shot, start, channels) => {
-    const {device, stats} = run,
-      {turn, area} = shot,
-      texture = shot.texture || frame.texture,
-      [a, b, c, d, e, f] = turn.matrix,
-      // Of the texture that is the model's own only the crop is there.
-      [left, top] = shot.texture ? [0, 0] : [area.x, area.y],
-      uniform = new Uint32Array(12),
-      pipeline = await placeOf(run).pipeline;
-    new Float32Array(uniform.buffer).set([a, b, c, d, e - left, f - top]);
-    uniform.set([...turn.seen, start, channels, texture.format.endsWith("-srgb")], 6);
-    device.queue.writeBuffer(frame.uniform, 0, uniform);
-    const {buffer, offset, size} = to,
-      resources = [
-        texture.createView({mipLevelCount: 1, dimension: "2d", arrayLayerCount: 1}),
-        {buffer, offset, size},
-        {buffer: frame.uniform},
-      ],
-      pass = run.encoder.beginComputePass();
-    pass.setPipeline(pipeline);
-    pass.setBindGroup(
-      0,
-      device.createBindGroup({
+  /** Make a run's launches read textures in place of an input's bytes: as the entry point `picture` of their kernels does. */
+  const show = async (run, number, launches, shots, frames) => {
+    const {device, parsed: m, modules, ranges, sizeTable} = run,
+      [{uniform}] = frames,
+      place = new Float32Array(132),
+      decodes = [],
+      views = shots.map(({texture, area: {x, y}, turn}, n) => {
+        const from = texture || frames[n].texture,
+          [a, b, c, d, e, f] = turn.matrix,
+          // Of the texture that is the model's own only the crop is there.
+          [left, top] = texture ? [0, 0] : [x, y];
+        decodes[n] = from.format.endsWith("-srgb");
+        place.set([a, b, c, d, e - left, f - top, decodes[n]], 8 * n);
+        return from.createView({mipLevelCount: 1, dimension: "2d", arrayLayerCount: 1});
+      });
+    place.set(shots[0].turn.seen, 8 * shots.length);
+    device.queue.writeBuffer(uniform, 0, place);
+    const decoded = decodes.includes(true);
+    run.pipelined = Object.create(run.pipelined);
+    run.grouped = [...run.grouped];
+    for (const i of launches) {
+      const {kernel, buffers} = m.steps[i],
+        // Beside the modules, which go by number.
+        pipeline = await (modules[`picture${[kernel, decoded]}`] ??= device.createComputePipelineAsync({
+          label: "tinyedge picture",
+          layout: "auto",
+          compute: {module: modules[kernel], entryPoint: "picture", constants: {decodes: decoded}},
+        })),
+        resources = [
+          ...buffers.map((each) => each !== number && {...ranges[each], size: whole(ranges[each].size)}),
+          ...(m.kernels[kernel].symbols ? [{buffer: sizeTable}] : []),
+          ...views,
+          {buffer: uniform},
+        ];
+      run.pipelined[kernel] = pipeline;
+      run.grouped[i] = device.createBindGroup({
         layout: pipeline.getBindGroupLayout(0),
-        entries: resources.map((resource, binding) => ({binding, resource})),
-      }),
-    );
-    pass.dispatchWorkgroups(...turn.seen.map((size) => Math.ceil(size / 8)));
-    pass.end();
-    stats.passes++;
-    stats.launches++;
+        entries: resources
+          .map((resource, binding) => ({binding, resource}))
+          .filter(({resource}) => resource),
+      });
+    }
   };
 
   core.pictured = (name, value) => {
@@ -316,7 +300,7 @@ export function takePictures(core) {
     if (/^(Blob|File|String|ArrayBuffer|Uint8Array)$/.test(kindOf(value)))
       fail("run.dtype", `input "${name}"`, "it is no picture yet", "await createImageBitmap(blob), or {data, shape}");
     if (!given.length || !given.every(isPicture)) return;
-    const {from, port} = declaration,
+    const {from, port, launches, takes} = declaration,
       channels = Object.hasOwn(CHANNELS, from) && CHANNELS[from],
       shots = given.map((each) => shoot(name, each, declaration, channels)),
       [across, down] = shots[0].turn.seen,
@@ -327,26 +311,25 @@ export function takePictures(core) {
         fail("run.shape", `input "${name}"`, "its frames differ in size", "give frames of one size");
     const back = shots.map(({turn}) => placementOf(turn.matrix, turn.seen, declaration));
     let draw, drop;
-    if (core.device.createTexture) {
+    if (takes) {
       const taken = [],
         own = async (run) => taken[taken.push(takeFrame(run)) - 1],
         frames = shots.map((shot) => (shot.texture ? own : capture(name, shot, taken)));
       // What comes later on the queue may have them.
       drop = () => taken.splice(0).forEach(putBack);
-      draw = async (run, to) => {
-        const {given} = run;
+      draw = async (run) => {
+        const {given} = run,
+          found = [];
         run.given = () => {
           drop();
           given?.();
         };
-        for (const [i, shot] of shots.entries()) {
-          const frame = await frames[i](run);
-          await record(run, to, frame, shot, i * across * down * channels, channels);
-        }
+        for (const frame of frames) found.push(await frame(run));
+        await show(run, port.buffer, launches, shots, found);
       };
     } else {
       const pixels = shots.map(({image, area, turn, texture}) => {
-        if (texture) fail("run.input", `input "${name}"`, "no GPU is used here", "give a canvas");
+        if (texture) fail("run.input", `input "${name}"`, "the processor reads its pictures", "give a canvas");
         try {
           return pixelsOf(image, area, turn, channels);
         } catch (error) {

@@ -25,14 +25,14 @@ export async function compile(core, sources, report) {
     codes = order.map((i) => prelude + source(m.kernels[i]));
   // Faults of a module come back with its pipeline; the scope keeps them off the page's console.
   device.pushErrorScope("validation");
-  const modules = codes.map((code, i) =>
-    device.createShaderModule({label: `tinyedge ${m.kernels[order[i]].entry}`, code}),
-  );
+  core.modules = [];
+  for (const [n, i] of order.entries())
+    core.modules[i] = device.createShaderModule({label: `tinyedge ${m.kernels[i].entry}`, code: codes[n]});
   device.popErrorScope().catch(() => {});
   core.pipelined = [];
-  const made = order.map(async (i, place) => {
+  const made = order.map(async (i) => {
     const {entry} = m.kernels[i],
-      module = modules[place];
+      module = core.modules[i];
     core.pipelined[i] = await device
       .createComputePipelineAsync({
         label: `tinyedge ${entry}`,
