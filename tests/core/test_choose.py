@@ -111,6 +111,29 @@ def test_a_layer_alone_has_vectors_along_its_filters(name: str, webgpu_device: D
     assert_agreement(found, reference({"y": y}, inputs, fp64_reference=True))
 
 
+@pytest.mark.parametrize(("target", "step"), [("webgpu", 1), ("webgpu", 2), ("qcom", 1)])
+def test_windows_below_each_other_share_what_they_read(
+    target: str, step: int, request: pytest.FixtureRequest
+) -> None:
+    """A filter for each channel of a picture by channels: a thread has 4 pixels of each of 4 rows,
+    reads each number of 6 rows (by 2 of 9) once, and has no loop.
+    """
+    inputs, random = Inputs(), np.random.default_rng(4)
+    x = inputs.new(random.normal(size=(1, 16, 64 * step, 64 * step)).astype(np.float32))
+    weight = Tensor.weight("w", random.normal(size=(16, 1, 3, 3)).astype(np.float32))
+    y = x.conv(weight, strides=(step, step), pads=((1, 1), (1, 1)), groups=16)
+    state = compiled({"y": y}, inputs, find_target(target))
+    (kernel,) = state.kernels.values()
+    assert kernel.text is not None and state.program is not None
+    statements = toposort(kernel.text.linear.statements)
+    assert not [n for n in statements if n.op is ops.ACCUMULATOR]
+    loads = [n.dtype.lanes for n in statements if n.op is ops.LOAD]
+    read = {1: 6 * 6, 2: 9 * 9}[step]
+    assert sum(loads) == read + 9 and len([n for n in statements if n.op is ops.STORE]) == 4
+    found = replay(state.program, request.getfixturevalue(f"{target}_device"), inputs.arrays)
+    assert_agreement(found, reference({"y": y}, inputs, fp64_reference=True))
+
+
 def _head(x: Tensor) -> Tensor:
     y = x.conv(_filter(3 * 85, x.shape[1], 1, 1)).reshape(1, 3, 85, *x.shape[2:])
     return y.permute(0, 1, 3, 4, 2).sigmoid()

@@ -14,7 +14,7 @@ from tinyedge.core.compiler.optimize.move import Move, find, is_padded, numbers,
 from tinyedge.core.compiler.optimize.moved import MovedKernel
 from tinyedge.core.compiler.optimize.moves import Fill, Overlap, PadTo
 from tinyedge.core.compiler.optimize.partial_sums import VECTORS, are_alone, in_blocks, in_vectors
-from tinyedge.core.compiler.optimize.pixels import row_of_pixels
+from tinyedge.core.compiler.optimize.pixels import row_of_pixels, windows_below
 from tinyedge.core.compiler.optimize.pooled import lay_rows, pooled
 from tinyedge.core.compiler.optimize.reductions import (
     FEW_OUTPUTS,
@@ -176,6 +176,8 @@ def _lay_out(kernel: MovedKernel, contraction: Roles | None) -> None:
         sums = lay_copies(kernel, contraction)
     elif row:
         sums = row
+    elif contraction is not None and (below := windows_below(kernel, contraction, along)):
+        copied, sums = True, below
     elif contraction is not None:
         sums = tile(kernel, contraction, along, vector, len(found))
         if along in contraction["columns"] and (packed := packed_filter(kernel)) is not None:

@@ -231,6 +231,11 @@ def _shared_tap(kernel: MovedKernel, number: int) -> UOp | None:
     return max(found, key=lambda r: r.src[0].arg, default=None)
 
 
+def rows_share(kernel: MovedKernel, number: int) -> bool:
+    """Whether steps of a range of outputs read what others do at another step of the sum."""
+    return _shared_tap(kernel, number) is not None
+
+
 def _reads_whole_vectors(kernel: MovedKernel) -> bool:
     first = next(n for n in toposort((kernel.sink,)) if n.op is ops.REDUCE_LOOP)
     return reads_whole_vectors(first, kernel.caps)
