@@ -134,6 +134,23 @@ def test_windows_below_each_other_share_what_they_read(
     assert_agreement(found, reference({"y": y}, inputs, fp64_reference=True))
 
 
+def test_many_taps_are_copies(webgpu_device: Device) -> None:
+    """Seven taps of 8 rows of pixels in vectors read 14 numbers and 7 vectors of the filter for 56
+    products of vectors, where four channels at once would read 12 vectors for 32.
+    """
+    inputs, random = Inputs(), np.random.default_rng(4)
+    x = inputs.new(random.normal(size=(1, 4, 128, 62)).astype(np.float32))
+    y = x.conv(_filter(12, 4, 1, 1)).relu().conv(_filter(12, 12, 7, 3), pads=((3, 3), (1, 1)))
+    state = compiled({"y": y}, inputs, find_target("webgpu"))
+    assert state.program is not None
+    kernel = max(state.kernels.values(), key=lambda kernel: kernel.flops)
+    assert kernel.text is not None
+    inner = inner_loops(kernel.text)
+    assert (inner.loads, inner.fused, inner.guards) == ({1: 14, 4: 7}, 56, 0)
+    found = replay(state.program, webgpu_device, inputs.arrays)
+    assert_agreement(found, reference({"y": y}, inputs, fp64_reference=True))
+
+
 def _head(x: Tensor) -> Tensor:
     y = x.conv(_filter(3 * 85, x.shape[1], 1, 1)).reshape(1, 3, 85, *x.shape[2:])
     return y.permute(0, 1, 3, 4, 2).sigmoid()

@@ -25,12 +25,14 @@ MANY_SUMS = 9  # in a tile: of so many no step of a loop is idle
 def unroll(kernel: MovedKernel, position: int, sums: int) -> None:
     """Unroll a reduction's innermost range: along it one vector load serves several steps. Or the
     taps at which a tile's rows read the same elements, or both where no other range is left. A tile
-    of many sums does enough in one step.
+    of many sums does enough in one step. Where each vector serves all rows in turn, taps that are
+    more than the steps of a vector load fewer numbers for a product, though one by one.
     """
     reduction = reductions(kernel.sink)[position]
     inner = reduction.src[-1]
     tap = _shared_tap(kernel, reduction, sums)
-    if tap is not None and not reads_whole_vectors(reduction, kernel.caps):
+    wide = tap is not None and kernel.caps.vectors_in_turn and tap.src[0].arg > UNROLL
+    if tap is not None and (wide or not reads_whole_vectors(reduction, kernel.caps)):
         kernel.attempt(To(tap.arg.number, "unroll"))
         return
     size = inner.src[0]
