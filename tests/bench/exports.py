@@ -1,7 +1,7 @@
 """What an export costs, by stage, beside an older tinyedge: `python -m tests.bench.exports`.
 
     python -m tests.bench.exports                         # every model, for webgpu
-    python -m tests.bench.exports resnet18 --target cpu
+    python -m tests.bench.exports resnet18 --target cpu     # or qcom, cuda: by NVRTC
     python -m tests.bench.exports --baseline COMMIT --json FILE
 
 CPU seconds of a process that exports once, with nothing cached on the disk but Python's bytecode,
@@ -27,7 +27,7 @@ from tests.bench.report import MISSING, Result, Table, as_markdown, number, rati
 from tests.study import sides
 
 CHILD = Path(__file__).with_name("export_once.py")
-TARGETS = ("webgpu", "cpu")
+TARGETS = ("webgpu", "cpu", "qcom", "cuda")
 TOTAL_BAR, GOLDEN_BAR = 1.5, 1.0  # parts of the older time, of the compile
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import urllib.request
+from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -14,9 +15,10 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from tests.bench import baseline, cases, compare, exports, flops, kernels, page, report, size
+from tests.bench import baseline, cases, compare, cuda, exports, flops, kernels, page, report, size
 from tests.bench.server import Server, Site
 from tests.bench.side import as_files
+from tests.cuda.sass import Code
 
 FLOAT = TensorProto.FLOAT
 
@@ -296,3 +298,23 @@ def test_time_in_scripts() -> None:
     nodes = [{"id": i, "callFrame": {"functionName": name}} for i, name in enumerate(names)]
     profile = {"nodes": nodes, "samples": [1, 2, 3, 2], "timeDeltas": [90, 100, 5000, 400]}
     assert page.scripted(profile) == pytest.approx(500e-6)
+
+
+def test_machine_code_is_counted() -> None:
+    """Of made-up kernels: one that shares its tiles, one that spills, one of little work."""
+    codes = {
+        "shared": Code(120, 0, 4096, 0, Counter({"FFMA": 64, "LDG.E.128": 3, "LDG.E": 1})),
+        "spills": Code(159, 64, 0, 0, Counter({"LDG.E": 4, "STL": 2})),
+        "small": Code(20, 48, 0, 0, Counter({"LDG.E.128": 2})),
+    }
+    sources = {"shared": "", "spills": "", "small": "te_sin(x)"}
+    found = cuda.facts(codes, sources, {"shared": 900, "spills": 95, "small": 5})
+    assert (found["kernels"], found["registers"], found["most"]) == (3, 159, "spills")
+    assert found["beyond"] == found["spilling"] == ["spills"]  # sines have a table in memory
+    assert found["shared"] == 0.9 and found["alone"] == {"spills": 0.095}
+    assert found["loads of 16 bytes"] == 0.5
+    rows = [{"model": "m", "size": "8", "arch": "sm_87", **found}]
+    _, headings, ((*cells, shared, loads),) = cuda.table(rows)
+    assert len(headings) == len(cells) + 2 and (shared, loads) == ("90%", "50%")
+    assert cells[3:] == ["159", "`spills`", "`spills`", "`spills`"]
+    assert cuda.notes(rows) == ["without shared memory, m, sm_87: `spills` 10%"]

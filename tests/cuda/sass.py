@@ -9,6 +9,14 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+# With so many registers at most, 512 threads share a multiprocessor.
+REGISTERS = 128
+
+# Sines and cosines of large arguments (beyond 105615) keep a table in memory: those of doubles, and
+# of floats by NVRTC 12.
+TRIGONOMETRIC = re.compile(r"te_(sin|cos)\(")
+TABLE_BYTES = 48
+
 INSTRUCTION = re.compile(r"^\s*/\*[0-9a-f]{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][A-Z0-9_.]*)", re.M)
 USAGE = re.compile(r"Function (\w+):\s+REG:(\d+) STACK:(\d+) SHARED:(\d+) LOCAL:(\d+)")
 
@@ -52,6 +60,13 @@ def disassemble(cubin: bytes, folder: Path) -> dict[str, Code]:
         found[name[0]] = Code(*usage[name[0]], Counter(INSTRUCTION.findall(code)))
     assert found.keys() == usage.keys()
     return found
+
+
+def spilled(code: Code, source: str) -> bool:
+    """Whether a thread keeps in memory what registers do not hold. source: the kernel's text."""
+    table = TABLE_BYTES if TRIGONOMETRIC.search(source) else 0
+    moved = code.count("STL") or code.count("LDL")
+    return code.stack + code.local > table or bool(moved and not code.stack)
 
 
 def _tool(name: str, *arguments: str | Path) -> str:

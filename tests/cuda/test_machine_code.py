@@ -13,7 +13,7 @@ import pytest
 
 from tests.agreement import Inputs, compiled, find_target
 from tests.conformance.cases import FAMILIES
-from tests.cuda.sass import Code, disassemble
+from tests.cuda.sass import REGISTERS, TABLE_BYTES, TRIGONOMETRIC, Code, disassemble
 from tests.examples.conftest import make
 from tests.examples.reference import EXAMPLE
 from tests.golden.test_golden import GRAPHS
@@ -28,14 +28,6 @@ from tinyedge.targets.cuda import compiler
 from tinyedge.targets.cuda.caps import LIMITATIONS
 
 ARCHITECTURES = ("sm_87", "sm_90")
-
-# With so many registers at most, 512 threads share a multiprocessor.
-REGISTERS = 128
-
-# Sines and cosines of large arguments (beyond 105615) keep a table in memory: those of doubles, and
-# of floats by NVRTC 12.
-TRIGONOMETRIC = re.compile(r"te_(sin|cos)\(")
-TABLE_BYTES = 48
 
 
 def elementwise(inputs: Inputs) -> dict[str, Tensor]:

@@ -23,7 +23,17 @@ from typing import Any
 
 from tests.bench import cases
 from tests.bench.worker import SideError
-from tests.study import fit, models, networks, operate, operations, report, scale, sides
+from tests.study import (
+    fit,
+    fit_windows,
+    models,
+    networks,
+    operate,
+    operations,
+    report,
+    scale,
+    sides,
+)
 from tests.study.device import programs
 from tests.study.sides import Effort
 from tinyedge.choices import find_target
@@ -157,7 +167,9 @@ def _fit(options: argparse.Namespace) -> dict[str, Any]:
     _known(_parser("fit"), options.models, list(networks.NETWORKS))
     _known(_parser("fit"), [options.profile], list(find_target("cpu").profiles))
     runs = 3 * options.rounds
-    return fit.measure(options.models or fit.MODELS, options.profile, options.dense, runs, _say)
+    models = options.models or fit.MODELS
+    result = fit.measure(models, options.profile, options.dense, runs, _say)
+    return result | {"windows": fit_windows.measure(models, options.profile, runs, _say)}
 
 
 STUDIES = {"operations": _operations, "models": _models, "scale": _scale, "fit": _fit}

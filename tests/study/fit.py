@@ -70,6 +70,9 @@ class Shape:
     convolution: tuple[int, ...] = ()  # channels, filters, height, width, of 3 x 3 by steps of 1
 
 
+Make = Callable[[Any, tuple[int, ...], tuple[int, ...]], Shape | None]
+
+
 @dataclass
 class Measured:
     """Seconds of one shape by what was generated for it."""
@@ -110,8 +113,11 @@ def _spread(rounds: Sequence[float]) -> float:
     return kept[-1] / kept[0] - 1 if kept else 0.0
 
 
-def shapes(models: Sequence[str]) -> list[Shape]:
-    """The different contractions of networks, those with a filter for all channels."""
+def shapes(models: Sequence[str], make: Make | None = None) -> list[Shape]:
+    """The different contractions of networks, those with a filter for all channels, or those of
+    which `make` makes a shape, by the node and the shapes of its operands.
+    """
+    make = make or _shape
     found: dict[str, Shape] = {}
     for model in models:
         graph = onnx.shape_inference.infer_shapes(networks.NETWORKS[model]()).graph
@@ -122,7 +128,7 @@ def shapes(models: Sequence[str]) -> list[Shape]:
         weights = {each.name for each in graph.initializer}
         for node in graph.node:
             if node.op_type in ("Conv", "Gemm", "MatMul") and node.input[1] in weights:
-                shape = _shape(node, known[node.input[0]], known[node.input[1]])
+                shape = make(node, known[node.input[0]], known[node.input[1]])
                 if shape is not None:
                     found.setdefault(shape.name, shape)
     return list(found.values())
@@ -141,7 +147,7 @@ def _shape(node: Any, x: tuple[int, ...], w: tuple[int, ...]) -> Shape | None:
 
 
 def _convolution(x: tuple[int, ...], w: tuple[int, ...], stride: int, pad: int) -> Shape:
-    weight = _random(w)
+    weight = random(w)
     _, channels, height, width = x
     filters, _, taps, _ = w
     same = taps == winograd.TAPS and stride == 1 and pad == 1
@@ -154,21 +160,21 @@ def _convolution(x: tuple[int, ...], w: tuple[int, ...], stride: int, pad: int) 
     return Shape(
         f"{channels}x{height}x{width}, {taps}x{taps}/{stride} to {filters}",
         convolve,
-        {"x": _random(x)},
+        {"x": random(x)},
         (channels, filters, height, width) if same else (),
     )
 
 
 def _product(rows: int, depth: int, columns: int) -> Shape:
-    weight = _random((depth, columns))
+    weight = random((depth, columns))
     return Shape(
         f"{rows}x{depth} by {depth}x{columns}",
         lambda x: x @ weight,
-        {"x": _random((rows, depth))},
+        {"x": random((rows, depth))},
     )
 
 
-def _random(shape: Sequence[int]) -> Any:
+def random(shape: Sequence[int]) -> Any:
     return np.random.default_rng(0).normal(size=shape).astype(np.float32)
 
 
@@ -372,7 +378,7 @@ def chosen_transform(found: Measured, values: Constants) -> str:
 # The report.
 
 
-def _search(
+def search(
     grids: Mapping[str, Sequence[float]],
     now: Constants,
     loss: Callable[[Constants], float],
@@ -419,9 +425,9 @@ def measure(
 
     now = tile_constants(profile)
     off = float(np.mean([m.unknown(chosen_text(m, profile, now, runs)) for m in found]))
-    fitted, losses = _search(GRIDS, now, tile_loss, off)
+    fitted, losses = search(GRIDS, now, tile_loss, off)
     before = {name: getattr(winograd, name) for name in WINOGRAD_GRIDS}
-    after, gains = _search(WINOGRAD_GRIDS, before, winograd_loss)
+    after, gains = search(WINOGRAD_GRIDS, before, winograd_loss)
     return {
         "study": "fit",
         "machine": sides.machine(),

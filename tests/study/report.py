@@ -349,13 +349,21 @@ def _fit(result: Result) -> tuple[list[Table], list[str]]:
         ]
         for row in result["transforms"]
     ]
+    windows = [
+        [
+            *(row["shape"], str(row["tried"]), time(row["best_seconds"])),
+            *(_loss(row, word) for word in ("now", "fitted")),
+        ]
+        for row in result["windows"]["rows"]
+    ]
+    fitted = ("tiles", "winograd", "windows")
     constants = [
         [
             name,
             f"{result[of]['now'][name]:g}",
             f"{result[of]['fitted'][name]:g}",
         ]
-        for of in ("tiles", "winograd")
+        for of in fitted
         for name in result[of]["now"]
     ]
     chosen = ["now", "slower than the best", "fitted", "slower than the best"]
@@ -365,11 +373,11 @@ def _fit(result: Result) -> tuple[list[Table], list[str]]:
             f"{100 * result[of]['loss']['now']:.1f} %",
             f"{100 * result[of]['loss']['fitted']:.1f} %",
         ]
-        for of in ("tiles", "winograd")
+        for of in fitted
     ]
     agreement = "rank agreement of cost and time (Spearman)"
     losses.append([agreement, *(f"{result['agreement'][word]:.2f}" for word in ("now", "fitted"))])
-    same = all(result[of]["now"] == result[of]["fitted"] for of in ("tiles", "winograd"))
+    same = all(result[of]["now"] == result[of]["fitted"] for of in fitted)
     verdict = (
         "The constants in the source are as good as any."
         if same
@@ -378,6 +386,7 @@ def _fit(result: Result) -> tuple[list[Table], list[str]]:
     return [
         ("Tiles", ["shape", "kernels tried", "best tile", "best", *chosen], rows),
         ("Winograd's method", ["shape", *_ALTERNATIVES, *chosen], alternatives),
+        ("Windows with a filter for each channel", ["shape", *_WINDOWS], windows),
         ("Constants", ["constant", "now", "fitted"], constants),
         ("Mean over the shapes", ["slower than the best", "now", "fitted"], losses),
     ], [f"Profile {result['profile']}, one thread. {_KNOWN}", verdict]
@@ -387,6 +396,7 @@ _KNOWN = "In parentheses: by how much rounds differ, of which the least counts."
 
 
 _ALTERNATIVES = ("plain", "F4", "F2")
+_WINDOWS = ("kernels tried", "best", "slower than the best, now", "fitted")
 
 
 def _loss(row: Result, word: str) -> str:

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import helper
 
-from tests.study import __main__, fit, report
+from tests.study import __main__, fit, fit_windows, report
 from tinyedge.core.compiler import winograd
 from tinyedge.core.compiler.optimize import tiles
 
@@ -138,14 +139,14 @@ def test_constants_change_only_for_a_gain() -> None:
         ({1.0: 0.1, 2.0: 0.098, 4.0: 0.099}, 1.0),
         ({1.0: 0.1, 2.0: 0.05, 4.0: 0.05}, 2.0),
     ):
-        fitted, told = fit._search(grid, now, lambda p, losses=losses: losses[p["a"]])
+        fitted, told = fit.search(grid, now, lambda p, losses=losses: losses[p["a"]])
         assert fitted == {"a": want} and told["now"] == 0.1
-        fitted, _ = fit._search(grid, now, lambda p, losses=losses: losses[p["a"]], 0.06)
+        fitted, _ = fit.search(grid, now, lambda p, losses=losses: losses[p["a"]], 0.06)
         assert fitted == now  # the gain is less than what is known
 
 
 def test_the_report(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(fit, "shapes", lambda models: small())
+    monkeypatch.setattr(fit, "shapes", lambda models, make=None: [] if make else small())
     monkeypatch.setattr(
         fit, "GRIDS", {"SUMS_IN_FLIGHT": (10,), "SUMS_SPILLED": (14,), "load_cost": (1.0,)}
     )
@@ -154,6 +155,29 @@ def test_the_report(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtu
     said = capsys.readouterr().out
     assert "| load_cost | 1 | 1 |" in said
     assert "as good as any" in said
+    assert "| BORDERS | 0.1 | 0.1 |" in said
     result: dict[str, Any] = fit.measure(["resnet18"], "default", False, 1, lambda _: None)
     assert [row["now_loss"] >= 0 for row in result["shapes"]] == [True, True]
     assert report.plots(result) == {}
+
+
+def test_borders_are_fitted_to_layers_of_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each cost's kernel is the compiler's own, and the fastest one's cost is taken."""
+    weights = helper.make_node("Conv", ["x", "w"], ["y"], group=8, strides=[1, 1], pads=[2] * 4)
+    made = fit_windows.window(weights, (1, 8, 12, 20), (8, 1, 5, 5))
+    assert made is not None and made.inputs["x"].shape == (1, 12, 20, 8)
+    assert fit_windows.window(weights, (1, 8, 12, 20), (16, 1, 5, 5)) is None
+    monkeypatch.setattr(fit, "shapes", lambda models, make: [made])
+    asked: list[str] = []
+
+    def seconds(program: Any, inputs: Any, runs: int) -> float:
+        asked.append(fit.text_of(program))
+        return 1.0 + (asked[-1] == own)
+
+    own = fit.text_of(fit.compiled(made, "default"))
+    monkeypatch.setattr(fit, "seconds_of", seconds)
+    result = fit_windows.measure([], "default", 1, lambda _: None)
+    (row,) = result["rows"]
+    assert row["tried"] == len({*asked}) > 1 and own in asked
+    assert row["now_loss"] == 1.0 and row["fitted_loss"] == 0.0
+    assert result["fitted"] != result["now"] == {"BORDERS": tiles.BORDERS}

@@ -18,6 +18,7 @@ from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.caps import Caps
 from tinyedge.core.compiler.optimize.attend import (
     LEAST_ROWS,
+    MOST_SCORES,
     Sizes,
     cost,
     plain_cost,
@@ -31,6 +32,9 @@ from tinyedge.core.tensor.tensor import Tensor
 
 # Without threads: scores of a head up to which they stay in a cache from one launch to the next.
 MOST_CACHED = 2**18
+# Rows that pass by all keys and values together. Fewer take up to 1.4 times as long as scores in
+# memory, where keys and values lie in the last cache: 4 rows of 4,096 keys.
+SHARING_ROWS = 6
 
 Users = dict[UOp, list[UOp]]
 
@@ -268,7 +272,8 @@ def _pays(found: _Attention, users: Users, caps: Caps) -> bool:
     sizes = Sizes(*map(maximum, counts))
     if caps.threads == 1:
         keys, row = shape[found.keys], sizes.together
-        if weighed_rows(row, keys, sizes.columns, caps)[0]:
+        count = weighed_rows(row, keys, sizes.columns, caps)[0]
+        if count >= SHARING_ROWS or (count and sizes.scores > MOST_SCORES):
             return True
         large = minimum(keys) >= caps.vector and row * sizes.keys > MOST_CACHED
         return large and _fits(sizes, caps)

@@ -18,8 +18,8 @@ from tinyedge.core import dtype as dt
 from tinyedge.core.errors import InternalError
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.memory import MEMORY
-from tinyedge.core.ir.polynomial import bounds
-from tinyedge.core.ir.uop import UOp, own_ranges, toposort
+from tinyedge.core.ir.polynomial import bounds, terms
+from tinyedge.core.ir.uop import Size, UOp, as_node, own_ranges, toposort
 
 TENSOR_GROUPS = (
     *("source", "unary", "binary", "ternary", "cast", "movement", "reduce", "memory"),
@@ -33,6 +33,7 @@ BLOCK_KIND = "block"  # over blocks of a reduction, of which each has a total of
 FLAT_KIND = "flat"  # of an output, which no move gives: threads of kernels that share a text
 STAGE_KIND = "staged"  # a stage's own range
 KINDS = (*OUTPUT_KINDS, *REDUCE_KINDS, BLOCK_KIND, FLAT_KIND, STAGE_KIND)
+LEAST_OVER = 256  # elements of a loop from which one stage may lie in the memory of another
 # What a thread or a lane has for itself: a stage's value is the same in all of them.
 PRIVATE_KINDS = ("local", "lane", "threads", "vector", "lanes")
 
@@ -132,11 +133,62 @@ def stage_length(stage: UOp) -> int:
     return prod(r.src[0].arg for r in stage.src[1:])
 
 
-def staged_bytes(sink: UOp) -> int:
-    """Memory of all stages of a kernel, of which copies have their own."""
+def stages_over(sink: UOp, lanes: int) -> dict[UOp, UOp]:
+    """Stages that may lie in the memory of others, where a thread is alone, and these: each element
+    is made of the one at its place, which nothing needs after that. lanes: of a vector.
+    """
+    stages = [node for node in toposort((sink,)) if node.op is ops.STAGE]
+    found: dict[UOp, UOp] = {}
+    for stage in stages:
+        for below in stages:
+            if below is stage or below in found.values() or not _lies_over(stage, below, lanes):
+                continue
+            if below not in toposort((sink,), {stage}.__contains__):
+                found[stage] = below
+                break
+    return found
+
+
+def _lies_over(stage: UOp, below: UOp, lanes: int) -> bool:
+    """Whether a stage is as large as another one and is filled by loops of which the inner ones, in
+    whole vectors, read that at its own places. What else is read are rows of it, which are reduced
+    before the inner loops begin.
+    """
+    value, *own = stage.src
+    lengths = [int(r.src[0].arg) for r in own]
+    alike = stage.dtype is below.dtype and stage.ranges == below.ranges
+    alike = alike and lengths == [int(r.src[0].arg) for r in below.src[1:]]
+    if not alike or stage.arg or below.arg or lengths[-1] % lanes:
+        return False
+    place: Size = 0
+    for r, length in zip(own, lengths, strict=True):
+        place = place * length + r
+    wanted = terms(as_node(place))
+    reads = [n for n in toposort((value,)) if n.op is ops.LOAD and n.src[0] is below]
+    outside = toposort((value,), lambda node: node.op in REDUCTIONS)
+    if [terms(n.src[1]) for n in reads if n in outside] != [wanted]:
+        return False
+    reduced = [n.src[1] for n in reads if n not in outside]
+    rows = [r for r in own if any(r in place.ranges for place in reduced)]
+    inner = prod(lengths[len(rows) :])
+    if rows != own[: len(rows)] or inner < LEAST_OVER:
+        return False
+    first = sum((r * wanted[(r,)] for r in rows), as_node(0))
+    columns = [as_node(place - first) for place in reduced]
+    return all(
+        column.ranges.isdisjoint(own) and 0 <= bounds(column)[0] and bounds(column)[1] < inner
+        for column in columns
+    )
+
+
+def staged_bytes(sink: UOp, lanes: int) -> int:
+    """Memory of all stages of a kernel, of which copies have their own. lanes: as `stages_over`
+    takes them, 0 where threads share a workgroup's memory: then each has its own.
+    """
     total = 0
+    over = stages_over(sink, lanes) if lanes else {}
     for node in toposort((sink,)):
-        if node.op is ops.STAGE:
+        if node.op is ops.STAGE and node not in over:
             copied = (r for r in node.ranges if r.arg.kind in ("upcast", "unroll"))
             copies = prod(int(r.src[0].arg) for r in copied)
             halves = 2 if node.arg else 1  # one is filled ahead

@@ -8,7 +8,7 @@ alone has a loop for each range of a stage.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import gcd, prod
 
@@ -21,6 +21,7 @@ from tinyedge.core.ir.polynomial import terms
 from tinyedge.core.ir.rewrite import bottom_up
 from tinyedge.core.ir.rules import index as ix
 from tinyedge.core.ir.rules.algebra import rewrite
+from tinyedge.core.ir.spec import stage_length, stages_over
 from tinyedge.core.ir.uop import Size, UOp, as_node, toposort
 
 MOST_COPIED = 14  # steps of a range that are copies where a thread is alone
@@ -33,7 +34,8 @@ def fill_stages(sink: UOp, caps: Caps) -> UOp:
     """
     if not any(node.op is ops.STAGE for node in toposort((sink,))):
         return sink
-    filling = _Filling(caps, threads_of(sink), max(numbers(sink)) + 1)
+    over = stages_over(sink, caps.vector) if caps.threads == 1 else {}
+    filling = _Filling(caps, threads_of(sink), max(numbers(sink)) + 1, over)
     return bottom_up((sink,), filling.change)[sink]
 
 
@@ -49,13 +51,16 @@ class _Part:
 
 
 class _Filling:
-    """The stages of a kernel, one after the other. number: the first range number that is free."""
+    """The stages of a kernel, one after the other. number: the first range number that is free.
+    over: stages that lie in the memory of others, and these.
+    """
 
-    def __init__(self, caps: Caps, threads: int, number: int) -> None:
+    def __init__(self, caps: Caps, threads: int, number: int, over: Mapping[UOp, UOp]) -> None:
         self.caps = caps
         self.threads = threads
         self.number = number
-        self.filled = 0  # stages so far
+        self.over = over
+        self.memories: dict[UOp, UOp] = {}  # by the stage, as it was
         self.thread = make_range(threads, self._next(), "fill")
 
     def _next(self) -> int:
@@ -63,13 +68,17 @@ class _Filling:
         return self.number - 1
 
     def change(self, node: UOp, src: tuple[UOp, ...]) -> UOp | None:
-        return self._fill(node.replace(src)) if node.op is ops.STAGE else None
+        if node.op is not ops.STAGE:
+            return None
+        memory = self.memories.get(self.over.get(node, node))
+        if memory is None:
+            arg = args.Shared(len(self.memories), stage_length(node), bool(node.arg))
+            memory = UOp(ops.SHARED, node.dtype, (), arg)
+        self.memories[node] = memory
+        return self._fill(node.replace(src), memory)
 
-    def _fill(self, stage: UOp) -> UOp:
+    def _fill(self, stage: UOp, memory: UOp) -> UOp:
         value, *own = stage.src
-        count = prod(int(r.src[0].arg) for r in own)
-        memory = UOp(ops.SHARED, stage.dtype, (), args.Shared(self.filled, count, bool(stage.arg)))
-        self.filled += 1
         along = _contiguous(value, own)
         width = self._width(value, own, along)
         lane = make_range(width, self._next(), "vector")

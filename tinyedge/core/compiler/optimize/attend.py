@@ -21,6 +21,7 @@ from tinyedge.core.compiler.optimize.weighing import Weigh
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.polynomial import bounds, divisor
 from tinyedge.core.ir.shapes import maximum
+from tinyedge.core.ir.spec import LEAST_OVER
 from tinyedge.core.ir.uop import Size, UOp, as_size, own_ranges, toposort
 
 MOST_ROWS = 4  # of a thread
@@ -201,7 +202,8 @@ def weighed_rows(rows: int, keys: Size, columns: int, caps: Caps) -> tuple[int, 
     whole = -(-keys // caps.vector) * caps.vector
     if whole > MOST_WASTE * keys:
         return 0, 0
-    count = min(count, caps.room // (8 * whole))  # bytes: of a score and a weight for each key
+    held = 4 if whole >= LEAST_OVER else 8  # bytes of a key: weights may lie where scores were
+    count = min(count, caps.room // (held * whole))
     return (count, across) if count >= LEAST_ROWS else (0, 0)
 
 

@@ -26,7 +26,12 @@ _TOGETHER = ("vector", "lanes", "lane", "threads")  # kinds that say how values 
 
 @dataclass(frozen=True)
 class To(Move):
-    """Give a range another kind, as the text of `moves` lists them."""
+    """for r in 0..n: f(r)  ->  "grid", "local", "lane", "threads": workgroup or thread r: f(r)
+                                "upcast", "unroll": f(0); f(1); .. f(n - 1)
+                                "vector", "lanes": f of (0, 1, .. n - 1) in lanes
+
+    Give a range another kind, as the text of `moves` lists them.
+    """
 
     kind: str
 

@@ -61,7 +61,7 @@ def _stage_faults(sink: UOp, caps: Caps) -> str:
     reduced = 0
     if any(r.arg.kind == "threads" for r in found):
         reduced = REDUCED_BYTES * threads_of(sink)
-    taken = staged_bytes(sink) + reduced
+    taken = staged_bytes(sink, 0 if caps.threads > 1 else caps.vector) + reduced
     if taken > caps.room:
         return f"its stages take {taken} bytes of {caps.room}"
     return next(filter(None, map(stage_fault, stages)), "")
