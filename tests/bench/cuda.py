@@ -82,11 +82,16 @@ def measure(name: str, architectures: Sequence[str]) -> list[dict[str, Any]]:
             for launch in launches(entry.steps):
                 work[program.kernels[launch.kernel].name] += launch.flops
         return [
-            {"model": name, "size": case.size, "arch": file.removesuffix(".cubin"), **found}
+            {"model": name, "size": case.size, "arch": architecture(file), **found}
             for file, content in sorted(program.binaries.items())
             if file.endswith(".cubin")
             for found in [facts(disassemble(content, Path(scratch)), sources, work)]
         ]
+
+
+def architecture(file: str) -> str:
+    """Of kernels-00087.cubin sm_87."""
+    return f"sm_{int(file.removesuffix('.cubin').rpartition('-')[2])}"
 
 
 def facts(

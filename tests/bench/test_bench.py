@@ -317,4 +317,5 @@ def test_machine_code_is_counted() -> None:
     _, headings, ((*cells, shared, loads),) = cuda.table(rows)
     assert len(headings) == len(cells) + 2 and (shared, loads) == ("90%", "50%")
     assert cells[3:] == ["159", "`spills`", "`spills`", "`spills`"]
+    assert cuda.architecture("kernels-00087.cubin") == "sm_87"
     assert cuda.notes(rows) == ["without shared memory, m, sm_87: `spills` 10%"]

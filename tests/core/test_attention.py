@@ -274,6 +274,9 @@ def test_rows_of_a_thread_fit_registers() -> None:
         chosen = plan(Sizes(4096, 512, 64, columns, 512), caps)
         assert chosen.rows * chosen.columns <= caps.max_vector_registers / 2
         assert columns // 4 % chosen.columns == 0
+    cuda = find_target("cuda").caps("default")
+    assert plan(Sizes(768, 128, 64, 64, 128), cuda).threads == 2
+    assert plan(Sizes(768, 128, 32, 32, 128), cuda).threads > 2
 
 
 def test_costs() -> None:

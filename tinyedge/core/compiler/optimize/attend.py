@@ -26,6 +26,9 @@ from tinyedge.core.ir.uop import Size, UOp, as_size, own_ranges, toposort
 
 MOST_ROWS = 4  # of a thread
 MOST_THREADS = 16  # that share a row's keys
+# The same where each has more vectors of sums than threads of several rows may have: of 16 vectors
+# 4 and 8 threads take 153 to 159 registers of 128, one 155, two 104.
+WIDE_THREADS = 2
 LEAST_ROWS = 4  # without threads: that use what is loaded of a key
 MOST_WASTE = 1.2  # keys in whole vectors, of those that there are
 BLOCK = 2  # vectors of keys in a block, where no threads share a row's keys
@@ -121,12 +124,13 @@ def _plans(sizes: Sizes, caps: Caps) -> Iterable[Plan]:
     columns = max(d for d in divisors if d <= room)
     # with more sums of several rows a thread takes more than 128 registers
     several = room // 4 if caps.shared_tiles else room
+    most = MOST_THREADS if columns <= several else WIDE_THREADS
     for rows in range(1, MOST_ROWS + 1):
         threads = 1
         while rows == 1 or (rows * columns <= several and rows <= sizes.together):
             yield _plan(sizes, caps, rows, columns, threads)
             threads *= 2
-            if threads > MOST_THREADS or threads * UNROLL * 2 > sizes.keys:
+            if threads > most or threads * UNROLL * 2 > sizes.keys:
                 break
 
 
