@@ -23,7 +23,7 @@ const MODULES = [
 
 // What it fetches: files of their own, their modules and what they export.
 const FILES = {
-  loading: [["network", "opening", "memory", "pipelines", "labels", "start", "loading"], "again, deviceFor, openDevice, start"],
+  loading: [["network", "opening", "memory", "pipelines", "labels", "start", "loading"], "again, deviceFor, neededLimits, openDevice, start"],
   wasm: [["wasm"], "open"],
   threads: [["threads"], "start"],
   image: [["image"], "takePictures"],
@@ -36,8 +36,11 @@ const read = (name) => readFileSync(new URL(`src/runtime/${name}.js`, folder), "
 const names = [...MODULES, "tinyedge", ...Object.values(FILES).flatMap(([modules]) => modules)];
 const hash = createHash("sha256").update(names.map(read).join("")).digest("hex").slice(0, 16);
 
-/** The text of modules as one, which exports names. Those of another file get what they import of tinyedge.js by `use`. */
-function joined(modules, exported, own = "") {
+/**
+ * The text of modules as one, which exports names. Those of another file get what they import of tinyedge.js by `use`, which gives
+ * their exports; own: the names that it hands out, in their order.
+ */
+function joined(modules, exported, own) {
   const imports = modules.flatMap((name) => [...read(name).matchAll(/^import \{([^}]*)\} from "\.\/(\w+)\.js";$/gm)]),
     used = new Set(imports.flatMap(([, names, from]) => (MODULES.includes(from) ? names.match(/\w+/g) : []))),
     bare = modules.map((name) =>
@@ -46,10 +49,11 @@ function joined(modules, exported, own = "") {
         .replace(/^export \{.*;$/gm, "")
         .replace(/^export (?=async|class|const|function)/gm, ""),
     );
-  for (const name of own ? used : [])
-    if (!own.includes(`\n  ${name},`)) throw new Error(`OWN in model.js lacks ${name}`);
-  if (used.size && own) {
-    bare.push(`let ${[...used]}; const use = (own) => (({${[...used]}} = own), {${exported}});`);
+  if (own) {
+    for (const name of used) if (!own.includes(name)) throw new Error(`OWN in model.js lacks ${name}`);
+    const taken = own.map((name) => (used.has(name) ? name : "")).join().replace(/,+$/, ""),
+      take = taken && `([${taken}] = own), `;
+    bare.push(taken && `let ${[...used]};`, `const use = (own) => (${take}{${exported}});`);
     exported = "use";
   }
   return [...bare, `export {${exported}};`].join("\n");
@@ -69,8 +73,10 @@ async function write(name, text, folded) {
     // Properties that nobody else sees.
     mangle: {
       properties: {
+        // Some of them the browser has, too, but none that is used here.
+        builtins: true,
         regex:
-          /^(again|answer|arrayOf|base|beside|bridge|cause|check|checkManifest|chosen|core|deliver|describe|deviceFor|draw|drop|early|encoder|inTurn|isBig|isFloat|entryOf|evaluateAll|everyPipeline|fail|fetchFile|filesToRun|final|findAdapter|folderOf|given|group|grouped|guard|heal|keepStates|kept|key|kindOf|loss|lossOf|most|neededLimits|layouts|leave|limit|loading|own|openDevice|owns|paint|parsed|parseManifest|pass|passing|pictured|pipeline|pipelined|placed|plan|pool|product|ranges|readback|reads|received|request|reopen|replay|restore|say|sizeTable|sizes|snapshot|source|space|stage|stateOf|stored|symbolsOf|takePictures|tell|theirs|to|told|toStorage|tries|unlessAborted|whole|writes|written)$/,
+          /^(again|answer|base|bridge|cause|check|core|deliver|describe|deviceFor|drop|early|encoder|inTurn|everyPipeline|final|given|group|grouped|heal|keepStates|kept|key|loss|most|neededLimits|layouts|leave|limit|loading|own|openDevice|owns|paint|parsed|pass|passing|pictured|pipeline|pipelined|placed|pool|ranges|readback|reads|received|request|reopen|say|sizeTable|sizes|snapshot|space|stage|stored|takePictures|tell|theirs|to|told|tries|writes|written)$/,
       },
     },
     // What gzip likes best. Of the large file: no repeated text is worth folding away.
@@ -79,15 +85,18 @@ async function write(name, text, folded) {
       unsafe_arrows: true,
       reduce_funcs: folded,
       reduce_vars: folded,
-      sequences: folded,
-      evaluate: false,
+      lhs_constants: !folded,
+      hoist_funs: folded,
+      evaluate: /wasm|threads/.test(name),
     },
+    // What keeps bundlers from following an address.
+    format: {comments: /webpackIgnore/},
   });
   ({props} = nameCache);
   writeFileSync(new URL(`src/${name}`, folder), `// tinyedge (MIT): ${hash}\n${code}\n`);
 }
 
 await write("tinyedge.js", joined([...MODULES, "tinyedge"], "TinyedgeError, load, requirements"), false);
-const [own] = read("model").match(/^const OWN = [^;]*;/m);
+const own = read("model").match(/^const OWN = \[([^\]]*)\];/m)[1].match(/\w+/g);
 for (const [name, [modules, exported]] of Object.entries(FILES))
   await write(`${name}.js`, joined(modules, exported, own), true);

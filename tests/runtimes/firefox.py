@@ -22,12 +22,13 @@ def told(
     script: str,
     *,
     headers: Mapping[str, str] | None = None,
+    statuses: Mapping[str, int | list[int]] | None = None,
     webgpu: bool = False,
 ) -> str:
     """Serve the folder `site` and give what a module calls `say(...words)` with, joined by colons.
 
-    webgpu: on the software driver; as it is installed, Firefox has none on Linux. Where Firefox is
-    not there the test is skipped, but not in CI.
+    headers and statuses are those of the site. webgpu: on the software driver; as it is installed,
+    Firefox has none on Linux. Where Firefox is not there the test is skipped, but not in CI.
     """
     program = shutil.which("firefox-esr") or shutil.which("firefox")
     if program is None and not os.environ.get("CI"):
@@ -46,6 +47,7 @@ def told(
         environment["VK_ICD_FILENAMES"] = str(next(DRIVERS.glob("lvp_icd*.json")))
     with serving(site) as served:
         served.more.update(headers or {})
+        served.statuses.update(statuses or {})
         command = [program, "--headless", "--no-remote", "--profile", str(profile)]
         with subprocess.Popen(
             [*command, f"{served.url}firefox.html"],

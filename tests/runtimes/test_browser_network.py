@@ -17,7 +17,7 @@ import tinyedge
 from tests.runtimes.site import HURRY, Site, evaluate
 from tests.targets import programs
 from tinyedge.export.package.package import write_bundle
-from tinyedge.export.package.web import runtime_files
+from tinyedge.export.package.web import MODULES, runtime_files
 
 pytestmark = pytest.mark.browser
 
@@ -229,6 +229,86 @@ def test_an_abort_while_waiting(page: Any, site: Site) -> None:
         """,
     )
     assert got == "enough" and site.asked["manifest.json"] == 1
+
+
+# ---- the runtime's own files
+
+
+@pytest.fixture
+def everything(page: Any, site: Site) -> Site:
+    """A site whose page's model asks for each file of the runtime, under the strictest policy."""
+    tinyedge.export_function(
+        lambda x: x * 2,
+        {"x": np.ones((1, 3, 4, 4), np.float32)},
+        images={"x": "0..255,max:16"},
+        fallback="wasm",
+        out=site.folder / "model",
+    )
+    site.more["Cross-Origin-Opener-Policy"] = "same-origin"
+    site.more["Cross-Origin-Embedder-Policy"] = "require-corp"
+    policy = "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; connect-src 'self'"
+    site.more["Content-Security-Policy"] = policy
+    page.reload()
+    site.asked.clear()
+    return site
+
+
+def test_files_of_the_runtime_are_asked_for_again(page: Any, everything: Site) -> None:
+    """Each is cut in the middle, then the server has no time; what came is shared by two models."""
+    site = everything
+    for name in MODULES:
+        site.cuts[name] = [(site.folder / name).stat().st_size // 2]
+        site.statuses[name] = [200, 503]
+    got = evaluate(
+        page,
+        HURRY
+        + """
+        const picture = new ImageData(new Uint8ClampedArray(36).fill(100), 3);
+        const made = async () => {
+          const model = await load("/model/", {backend: "wasm"});
+          const example = await model.example(), {output} = await model.run({x: picture});
+          return [Object.keys(example), Math.round(output.data[47]), model.threads];
+        };
+        const both = await Promise.all([made(), made()]);
+        return [both, waits.filter((ms) => ms > 100).length, navigator.hardwareConcurrency];
+        """,
+    )
+    both, waits, cores = got
+    assert both == [[["x"], 200, min(8, cores)]] * 2
+    assert waits == 2 * len(MODULES)
+    workers = 2 * (min(8, cores) - 1)
+    asked = {name: site.asked[name] for name in MODULES}
+    assert asked == {name: 3 + workers * (name == "threads.js") for name in MODULES}
+
+
+def test_files_of_the_runtime_that_do_not_arrive(page: Any, everything: Site) -> None:
+    """They are named after the last try; a load that is given up waits for nothing; the next one
+    asks again.
+    """
+    site = everything
+    site.statuses = {"image.js": 503}
+    script = (
+        HURRY
+        + """
+        const error = await errorOf(() => load("/model/", {signal: SIGNAL}));
+        return [error, waits.filter((ms) => ms > 100)];
+        """
+    )
+    error, waits = evaluate(page, script.replace("SIGNAL", "undefined"))
+    assert (error["id"], error["subject"]) == ("load.network", "image.js")
+    assert "serve the whole folder" in error["next"]
+    assert site.asked["image.js"] == 4
+    for wait, usual in zip(waits, (250, 1000, 4000), strict=True):
+        assert 0.75 * usual <= wait <= 1.25 * usual
+    site.statuses = {}
+    again = script.replace("SIGNAL", "undefined")
+    assert evaluate(page, again)[0] == {"id": "none"}
+    site.statuses = {"loading.js": 503}
+    site.asked.clear()
+    page.reload()
+    gone = script.replace("SIGNAL", "AbortSignal.timeout(150)").replace("/ 50", "")
+    assert evaluate(page, gone)[0]["id"] == "TimeoutError"
+    assert site.asked["loading.js"] == 1, "the second request comes later"
 
 
 # ---- what is on its way together

@@ -245,3 +245,42 @@ def test_textures(page: Any) -> None:
     assert got["refused"] == ["run.output.buffer"] * 2 + ["run.option"] * 2
     assert got["same"] and not got["data"]
     np.testing.assert_array_equal(got["half"], INPUTS["half"].ravel())
+
+
+def test_pipelines_name_their_entry_points(cinema: Any, tmp_path: Path) -> None:
+    """Those of kernels and of pictures that go: Chromium 113 to 120 take no others."""
+    tinyedge.export_function(
+        lambda x: {"y": x * 2},
+        {"x": np.ones((1, 3, H, W), np.float32)},
+        target="webgpu",
+        golden=False,
+        out=tmp_path / "model",
+    )
+    (tmp_path / "model" / "blank.html").write_text("<!doctype html><title>blank</title>")
+    with serving(tmp_path / "model") as site:
+        context = cinema.new_context()
+        page = context.new_page()
+        page.goto(site.url + "blank.html")
+        stages = evaluate(
+            page,
+            """
+            const stages = [];
+            for (const kind of ["Compute", "Render"])
+              for (const name of [`create${kind}Pipeline`, `create${kind}PipelineAsync`]) {
+                const make = GPUDevice.prototype[name];
+                GPUDevice.prototype[name] = function (descriptor) {
+                  for (const [stage, {entryPoint} = {}] of Object.entries(descriptor))
+                    if (/compute|vertex|fragment/.test(stage)) stages.push([stage, entryPoint]);
+                  return make.call(this, descriptor);
+                };
+              }
+            const model = await load("/");
+            const {y} = await model.run(await model.example(), {keep: ["y"]});
+            await model.toCanvas(y, new OffscreenCanvas(1, 1), {range: "auto"});
+            return stages;
+            """,
+        )
+        context.close()
+    assert {stage for stage, _ in stages} == {"compute", "vertex", "fragment"}
+    assert len(stages) >= 4, "a kernel, a range, a picture out"
+    assert all(isinstance(name, str) for _, name in stages), stages

@@ -421,7 +421,9 @@ def test_runtimes_without_a_gpu(runtime: str, tmp_path: Path) -> None:
 
 
 def test_firefox(bundle: Path, tmp_path: Path) -> None:
-    """As it is installed, which on Linux has no WebGPU."""
+    """As it is installed, which on Linux has no WebGPU. Until version 155 it keeps the failure of a
+    module's address: the runtime's files come by others then.
+    """
     policy = "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; connect-src 'self'"
     said = told(
         shutil.copytree(bundle, tmp_path / "site"),
@@ -430,6 +432,7 @@ def test_firefox(bundle: Path, tmp_path: Path) -> None:
         "  await say(!navigator.gpu, model.backend, passed, cases.length);\n"
         "}).catch((error) => say(error.id, error.message));\n",
         headers={"Content-Security-Policy": policy},
+        statuses={"loading.js": [503], "wasm.js": [503]},
     )
     assert said == "true:wasm:true:7"
 

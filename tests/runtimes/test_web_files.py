@@ -219,12 +219,15 @@ def test_types_name_all_errors() -> None:
     }
     made = {each for text in sources for each in re.findall(r"fail\(\s*`([^`]+)`", text)}
     assert made == {
-        "${id}.hash", "${id}.size", "${id}.missing", "run.${kind}.buffer", "bundle.${id}",
+        "${id}.hash", "${id}.size", "${id}.missing", "run.${kind}.buffer",
+        "bundle.${id}", "bundle.${key}",
     }  # fmt: skip
     stems = {"bundle.file", "bundle.manifest"}
     named -= stems
     named |= {f"{stem}.{end}" for stem in stems for end in ("hash", "size", "missing")}
     named |= {f"run.{kind}.buffer" for kind in ("input", "output")}
+    checks = (WEB / "src" / "runtime" / "check.js").read_text()
+    named |= {f"bundle.{key}" for key in re.findall(r'known\("([a-z]+)",', checks)}
     repacks = (WEB / "src" / "runtime" / "wasm.js").read_text()
     named |= {f"bundle.{stage}" for stage in re.findall(r'need\(\s*"([a-z]+)",', repacks)}
     union = web_file("src/tinyedge.d.ts").read_text().partition("export type ErrorId =")[2]

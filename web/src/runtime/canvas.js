@@ -44,7 +44,7 @@ function codeOf({c, h, w, planar, classes, colors: {length: n}}, storage, cut) {
     part = (k) => (k < c ? `(at(${k})-low)/select(span,1,span==0)` : +(k > 2));
   return `@group(0)@binding(0)var<storage>v:array<u32>;
 @group(0)@binding(1)var<storage,read_write>look:array<vec4f>;
-var<workgroup>found:array<vec2f,256>;
+var<workgroup>found:array<vec2f,128>;
 var<private>q:vec2u;
 fn value(i:u32)->f32{return ${
     kind > "f"
@@ -54,13 +54,13 @@ fn value(i:u32)->f32{return ${
         : "unpack2x16float(v[i/2])[i%2]"
   };}
 fn at(k:u32)->f32{return value(${planar ? `(k*${h}+q.y)*${w}+q.x` : `(q.y*${w}+q.x)*${c}+k`});}
-@compute@workgroup_size(256)fn extent(@builtin(local_invocation_index)n:u32){
+@compute@workgroup_size(128)fn extent(@builtin(local_invocation_index)n:u32){
 var e=vec2f(value(0));
 e.x=-e.x;
-for(var i=n;i<${w * h * c};i+=256){e=max(e,vec2f(-value(i),value(i)));}
+for(var i=n;i<${w * h * c};i+=128){e=max(e,vec2f(-value(i),value(i)));}
 found[n]=e;
 workgroupBarrier();
-for(var i=0;i<256;i++){e=max(e,found[i]);}
+for(var i=0;i<128;i++){e=max(e,found[i]);}
 if(n==0){look[${n}]=vec4f(-e.x,e.y,0,0);}
 }
 @vertex fn corner(@builtin(vertex_index)i:u32)->@builtin(position)vec4f{return vec4f(vec2f(vec2u(i&1,i>>1))*4-1,0,1);}
@@ -93,8 +93,12 @@ async function painter({device, owns}, output, options, format, cut = "") {
     owns.push(buffer);
     return [
       buffer,
-      await device.createComputePipelineAsync({...shared, compute: {module}}),
-      await device.createRenderPipelineAsync({...shared, vertex: {module}, fragment: {module, targets: [{format}]}}),
+      await device.createComputePipelineAsync({...shared, compute: {module, entryPoint: "extent"}}),
+      await device.createRenderPipelineAsync({
+        ...shared,
+        vertex: {module, entryPoint: "corner"},
+        fragment: {module, entryPoint: "paint", targets: [{format}]},
+      }),
     ];
   })()).catch(({message}) => fail("run.option", `output "${output.name}"`, message, "give a canvas, or another texture"));
   const record = (encoder, gpu, texture) => {

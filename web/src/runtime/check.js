@@ -112,14 +112,14 @@ export const stage = (id) => (good, at, because, next) => good || fail(id, at, b
 export function checkManifest(m, target = "webgpu") {
   const file = "manifest.json",
     next = "use the bundle's own tinyedge.js";
-  const known = (key, id, good, value = m[key]) =>
-    good || fail(id, file, `its ${key} is ${ascii(value)}`, next);
-  known("format", "bundle.format", m.format === "tinyedge-bundle");
-  known("version", "bundle.version", m.version === 1);
+  const known = (key, good, value = m[key]) =>
+    good || fail(`bundle.${key}`, file, `its ${key} is ${ascii(value)}`, next);
+  known("format", m.format === "tinyedge-bundle");
+  known("version", m.version === 1);
   for (const feature of Array.isArray(m.features) ? m.features : [undefined]) {
-    known("feature", "bundle.feature", Object.hasOwn(FEATURES, feature), feature);
+    known("feature", Object.hasOwn(FEATURES, feature), feature);
   }
-  known("target", "bundle.target", m.target === target);
+  known("target", m.target === target);
   ROOT({blocks: [], fallback: {bytes: 0, sha256: "0".repeat(64)}, ...m}, "manifest");
   checkNames(m);
   checkIndices(m);

@@ -33,20 +33,6 @@ export function lossOf(device) {
 /** A size in whole vectors of 16 bytes. @param {number} bytes */
 export const whole = (bytes) => Math.ceil(bytes / 16) * 16;
 
-/** The limits of a device that the bundle needs. @param {Json} m @returns {Record<string, number>} */
-export function neededLimits({requirements: r}) {
-  return {
-    maxStorageBuffersPerShaderStage: r.bindings,
-    maxStorageBufferBindingSize: whole(r.binding_bytes),
-    maxBufferSize: whole(r.buffer_bytes),
-    maxComputeInvocationsPerWorkgroup: r.invocations,
-    maxComputeWorkgroupsPerDimension: r.workgroups,
-    maxComputeWorkgroupStorageSize: r.workgroup_bytes,
-    maxComputeWorkgroupSizeX: r.invocations,
-    maxComputeWorkgroupSizeY: r.invocations,
-  };
-}
-
 /** @param {GPUPowerPreference} [powerPreference] @returns {Promise<GPUAdapter>} */
 export async function findAdapter(powerPreference = "high-performance") {
   const gpu = globalThis.navigator?.gpu,

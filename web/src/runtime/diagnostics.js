@@ -1,7 +1,6 @@
 // What tries, checks and measures a model.
 
 import {checkManifest, evaluateAll} from "./check.js";
-import {neededLimits} from "./device.js";
 import {fail} from "./errors.js";
 import {fetchFile, folderOf} from "./fetch.js";
 import {chosen, entryOf, plan, symbolsOf} from "./given.js";
@@ -225,13 +224,13 @@ export async function requirements(url, options) {
       ["fetch", "files", "integrity", "signal"],
       "load.option",
     ),
-    source = {base: folderOf(url, files), fetch, files, signal, loading: beside(import("./loading.js"), "loading.js")},
+    source = {base: folderOf(url, files), fetch, files, signal, loading: beside(() => import("./loading.js"), "loading.js", signal)},
     m = parseManifest(await fetchFile(source, {name: "manifest.json", sha256: integrity}, () => {}, "bundle.manifest"));
   checkManifest(m);
   const sum = (list) => list.reduce((all, {bytes}) => all + bytes, 0);
   return {
     features: [],
-    limits: neededLimits(m),
+    limits: (await source.loading).neededLimits(m),
     bytes: {fetched: sum(filesToRun(m)), weights: sum(m.weights), memory: m.peak_bytes},
   };
 }

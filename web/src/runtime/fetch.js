@@ -22,6 +22,18 @@ export function folderOf(url, files) {
   return base;
 }
 
+/** Requests in a row that bring nothing new, the most. */
+export const TRIES = 4;
+
+/**
+ * Wait before what failed is asked for again: after the first request in a row a quarter of a second, then one, then four, and not
+ * the same for all pages that a server has failed; at least so many seconds.
+ */
+export const pause = (tries, least = 0) =>
+  new Promise((resolve) =>
+    setTimeout(resolve, 1000 * Math.max(least, 4 ** (tries - 2.2 + Math.random() / 3))),
+  );
+
 /** Where a file is. @returns {URL} */
 const addressOf = ({base, files}, name) =>
   files?.[name] ? new URL(files[name], base) : new URL(name + base.search, base);
@@ -81,9 +93,7 @@ export async function fetchFile(source, file, received, id = "bundle.file", take
       return await full();
     } catch (error) {
       source.signal?.throwIfAborted();
-      const {again} = await source.loading.catch(() => {
-        throw error;
-      });
+      const {again} = await source.loading;
       await again(got, error, sha256, source.signal);
     }
 }

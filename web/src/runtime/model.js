@@ -4,21 +4,46 @@ import {TinyedgeError, fail} from "./errors.js";
 import {kindOf, product, arrayOf, isBig, isFloat, bytesOf, toStorage, fromStorage} from "./types.js";
 import {parseManifest} from "./manifest.js";
 import {namesOf, evaluateAll, checkManifest} from "./check.js";
-import {folderOf, askEarly, fetchFile} from "./fetch.js";
-import {findAdapter, isSoftware, lossOf, neededLimits, whole} from "./device.js";
+import {TRIES, folderOf, askEarly, fetchFile, pause} from "./fetch.js";
+import {findAdapter, isSoftware, lossOf, whole} from "./device.js";
 import {KINDS, find, chosen, entryOf, plan, symbolsOf} from "./given.js";
 import {guard, begin, replay, submit, settle, fetchRange, restore} from "./replay.js";
 import {takeTurns, unlessAborted} from "./turns.js";
 
-/** A file beside this one. It gets what it imports of the modules here by its `use`: see build.js. @returns {Promise<any>} */
-export const beside = (file, name) =>
-  file.then(
-    ({use}) => use(OWN),
-    ({message}) => fail("load.network", name, message, "check the address, and serve the whole folder"),
-  );
+/** What came of the files beside this one, by their names. @type {Record<string, Promise<any>>} */
+const found = {};
+
+/**
+ * A file beside this one, which `ask` imports, and imports again as other files are fetched again. It gets what it imports
+ * of the modules here by its `use`: see build.js.
+ * @returns {Promise<any>}
+ */
+export function beside(ask, name, signal) {
+  const file = unlessAborted(signal, (found[name] ??= imported(ask, name)));
+  // For those who await it later.
+  file.catch(() => {});
+  return file;
+}
+
+async function imported(ask, name) {
+  for (let tries = 1; ; tries++)
+    try {
+      return (await ask()).use(OWN);
+    } catch ({message}) {
+      // What browsers and bundlers say of the network.
+      const [said, address] = /(?:module: |Import ')([^\s']+)|script failed|chunk/.exec(message) ?? [];
+      if (!said || tries === TRIES) {
+        delete found[name];
+        fail("load.network", name, message, "check the address, and serve the whole folder");
+      }
+      await pause(tries);
+      // A browser may keep what came of an address. One that differs behind the # is another, which servers do not see.
+      if (address) ask = () => import(/* webpackIgnore: true */ address + "#" + Date.now());
+    }
+}
 
 /** What is asked for now and then: a file of its own, fetched when it first is. */
-const extras = () => beside(import("./extras.js"), "extras.js");
+const extras = () => beside(() => import("./extras.js"), "extras.js");
 
 /** The files that a model needs to run. @param {any} manifest */
 export const filesToRun = ({files}, skipped = /^golden/) => files.filter(({name}) => !skipped.test(name));
@@ -31,7 +56,8 @@ export async function stateOf(core, turn, p, shape) {
 }
 
 /** What those files use of these modules. */
-const OWN = {
+const OWN = [
+  TRIES,
   arrayOf,
   beside,
   checkManifest,
@@ -49,8 +75,8 @@ const OWN = {
   isFloat,
   kindOf,
   lossOf,
-  neededLimits,
   parseManifest,
+  pause,
   plan,
   product,
   replay,
@@ -61,7 +87,7 @@ const OWN = {
   toStorage,
   unlessAborted,
   whole,
-};
+];
 
 const EXTRAS = ["example", "verify", "compare", "profile", "saveStates", "loadStates", "inputBuffer", "toCanvas"];
 
@@ -102,10 +128,8 @@ export class Model extends EventTarget {
       base = folderOf(url, files),
       // After a failure downloads must stop too; after success nothing stays with the caller's signal.
       stop = new AbortController(),
-      loading = beside(import("./loading.js"), "loading.js"),
+      loading = beside(() => import("./loading.js"), "loading.js", stop.signal),
       source = {base, fetch, files, loading, powerPreference, signal: stop.signal};
-    // Awaited later.
-    loading.catch(() => {});
     signal?.throwIfAborted();
     // While the manifest comes.
     const here = backend ?? /** @type {any} */ (given)?.backend,
@@ -127,7 +151,7 @@ export class Model extends EventTarget {
           here === "wasm" ||
           (!given && !backend && fallback && (await /** @type {any} */ (adapter).then(isSoftware, () => true)));
       if (wasm) {
-        const {open} = await beside(import("./wasm.js"), "wasm.js");
+        const {open} = await beside(() => import("./wasm.js"), "wasm.js", stop.signal);
         opened = await open(fallback, source, module);
         ({manifest, sizes} = opened);
       } else {
@@ -142,7 +166,7 @@ export class Model extends EventTarget {
       await Promise.all([
         loading.then(({start}) => start(model.#core, onProgress)),
         manifest.options?.images &&
-          beside(import("./image.js"), "image.js").then(({takePictures}) => takePictures(model.#core)),
+          beside(() => import("./image.js"), "image.js", stop.signal).then(({takePictures}) => takePictures(model.#core)),
       ]).catch((error) => {
         model.dispose();
         throw error;

@@ -1,10 +1,8 @@
 // What to do after a request that failed. This lies in loading.js, which is fetched along with the manifest: it must be
 // there before the connection fails.
 
+import {TRIES, pause} from "./fetch.js";
 import {unlessAborted} from "./turns.js";
-
-/** Requests in a row that bring nothing new, the most. */
-const TRIES = 4;
 
 /** Seconds that a server may ask to be left alone; one that asks for more is not asked again. */
 const PATIENCE = 60;
@@ -35,12 +33,10 @@ export async function again(got, error, sha256, signal) {
     got.tries = 0;
   }
   got.tries++;
-  // A quarter of a second, one, four: not the same for all pages that a server has failed.
-  const usual = 4 ** (got.tries - 2.2 + Math.random() / 3),
-    seconds = Math.max(usual, refused ? asked(answer.headers?.get("retry-after")) : 0);
+  const least = refused ? asked(answer.headers?.get("retry-after")) : 0;
   // What a caller's functions throw, or a lost device, is no fault of the connection.
-  if (!(refused ? passing : /^load/.test(id)) || got.tries === TRIES || seconds > PATIENCE) throw error;
-  await unlessAborted(signal, new Promise((resolve) => setTimeout(resolve, 1000 * seconds)));
+  if (!(refused ? passing : /^load/.test(id)) || got.tries === TRIES || least > PATIENCE) throw error;
+  await unlessAborted(signal, pause(got.tries, least));
   const {cache} = request;
   got.request = {cache, headers: sha256 && length ? {Range: `bytes=${length}-`} : {}};
 }

@@ -1,9 +1,23 @@
 // Opening a device that is large enough. This is a part of loading.js.
 
-import {neededLimits} from "./device.js";
+import {whole} from "./device.js";
 import {fail} from "./errors.js";
 
 /** @typedef {Record<string, any>} Json */
+
+/** The limits of a device that the bundle needs. @param {Json} m @returns {Record<string, number>} */
+export function neededLimits({requirements: r}) {
+  return {
+    maxStorageBuffersPerShaderStage: r.bindings,
+    maxStorageBufferBindingSize: whole(r.binding_bytes),
+    maxBufferSize: whole(r.buffer_bytes),
+    maxComputeInvocationsPerWorkgroup: r.invocations,
+    maxComputeWorkgroupsPerDimension: r.workgroups,
+    maxComputeWorkgroupStorageSize: r.workgroup_bytes,
+    maxComputeWorkgroupSizeX: r.invocations,
+    maxComputeWorkgroupSizeY: r.invocations,
+  };
+}
 
 /** @param {Record<string, number>} needed @param {any} offered */
 function checkLimits(needed, offered) {

@@ -9,7 +9,7 @@ import {fail} from "./errors.js";
  */
 export async function compile(core, sources, report) {
   const {parsed: m, device, stats} = core;
-  if (device.kernels) return void (core.pipelined = await device.kernels(m, sources));
+  if (device.kernels) return void (core.pipelined = await device.kernels(m, sources, core.source.signal));
   const [first, count] = m.entries[0].steps,
     used = (steps) => steps.flatMap(({kernel}) => kernel ?? []),
     own = new Set(used(m.steps.slice(first, first + count))),

@@ -5,6 +5,7 @@ import {checkManifest} from "./check.js";
 import {fail} from "./errors.js";
 import {fetchFile} from "./fetch.js";
 import {parseManifest} from "./manifest.js";
+import {beside} from "./model.js";
 
 /** Buffers lie behind this: before it the module has its stack and what its text declares. */
 const FIRST = 2 ** 20;
@@ -316,7 +317,7 @@ class Device {
   }
 
   /** The kernels of a manifest, by the module among its files. */
-  async kernels({files, kernels, steps}, sources) {
+  async kernels({files, kernels, steps}, sources, signal) {
     const env = {memory: this.memory},
       code = sources.find((source, i) => source && files[i].name.endsWith(".wasm"));
     const policy = "allow 'wasm-unsafe-eval', or give module",
@@ -330,7 +331,7 @@ class Device {
       entries = kernels.map(({entry}) => entry);
     if (shared)
       // Without threads where they cannot be had.
-      this.#pool = await import("./threads.js")
+      this.#pool = await beside(() => import("./threads.js"), "threads.js", signal)
         .then(({start}) => start(new URL("./threads.js", import.meta.url), module, this.memory, entries, create))
         .catch(() => {});
     return kernels.map(({entry, symbols}, i) => {
