@@ -14,6 +14,7 @@ import pytest
 
 from tests.bench.chromium import VIDEO
 from tests.cuda import shim
+from tests.runtimes.compatible import Compatible, open_beside
 from tests.runtimes.site import Site
 from tinyedge.core.errors import DeviceError
 from tinyedge.core.program.device import Device
@@ -192,6 +193,14 @@ def cinema(browser: Browser) -> Iterator[Any]:
     chromium = browser.playwright.chromium.launch(executable_path=found, headless=True, args=args)
     yield chromium
     chromium.close()
+
+
+@pytest.fixture(scope="module")
+def compatible(browser: Browser) -> Iterator[Compatible]:
+    """A Chromium that offers an adapter of WebGPU's compatibility mode, and no other."""
+    opened = open_beside(browser)
+    yield opened
+    opened.chromium.close()
 
 
 @pytest.fixture

@@ -52,9 +52,11 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> Bundles:
 
 @pytest.fixture
 def run(place: str, request: pytest.FixtureRequest) -> Run:
-    """Replay at `place`: in Python, on memory filled with NaN, or in Chromium."""
-    if place == "chromium":
-        page: browsers.Browser = request.getfixturevalue("browser")
+    """Replay at `place`: in Python, on memory filled with NaN, or in Chromium, where
+    `compatibility` is an adapter of WebGPU's compatibility mode."""
+    if place in ("chromium", "compatibility"):
+        name = {"chromium": "browser", "compatibility": "compatible"}[place]
+        page: browsers.Browser = request.getfixturevalue(name)
         return lambda bundle, feeds: page.run_in_page(bundle, list(feeds))
     device = request.getfixturevalue({"wgpu": "webgpu_device"}.get(place, f"{place}_device"))
 

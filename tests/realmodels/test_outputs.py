@@ -14,13 +14,14 @@ from tests.realmodels.conftest import Bundles, Run
 from tests.realmodels.inputs import Arrays
 
 PLACES = ("cpu", "wgpu", "chromium", "cuda", "qcom")
-TARGETS = {"wgpu": "webgpu", "chromium": "webgpu"}  # elsewhere: as the place is called
+COMPATIBILITY = "compatibility"  # Chromium, on an adapter of that mode
+TARGETS = dict.fromkeys(("wgpu", "chromium", COMPATIBILITY), "webgpu")  # others are of their name
 
 # In every test run; the others are slow.
 FAST: dict[str, tuple[str, ...]] = {
     "pnet": PLACES,
     "rnet": ("cpu", "chromium", "cuda"),
-    "onet": ("cpu", "chromium", "cuda"),
+    "onet": ("cpu", "chromium", "cuda", COMPATIBILITY),
     "opennsfw": ("cpu", "chromium"),
     "magika": ("cpu", "chromium", "cuda"),
     "ocr_rec": ("cpu",),
@@ -47,7 +48,7 @@ def _parameters(
 
 
 def _marks(model: str, place: str, fast: Mapping[str, tuple[str, ...]]) -> list[Any]:
-    marks = [pytest.mark.browser] if place == "chromium" else []
+    marks = [pytest.mark.browser] if place in ("chromium", COMPATIBILITY) else []
     return marks if place in fast.get(model, ()) else [*marks, pytest.mark.slow]
 
 
@@ -56,7 +57,9 @@ def _agree(actual: Arrays, model: str, size: tuple[int, ...] | None, tolerance: 
     assert all(error <= tolerance for error in errors.values()), (size, errors)
 
 
-@pytest.mark.parametrize(("model", "place"), _parameters(cases.CASES, FAST))
+@pytest.mark.parametrize(
+    ("model", "place"), _parameters(cases.CASES, FAST, (*PLACES, COMPATIBILITY))
+)
 def test_fixed_sizes(model: str, place: str, bundles: Bundles, run: Run) -> None:
     bundle = bundles(model, TARGETS.get(place, place))
     (first, again), stats = run(bundle, [cases.feeds(model)] * 2)
