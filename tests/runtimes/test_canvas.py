@@ -248,10 +248,13 @@ def test_textures(page: Any) -> None:
 
 
 def test_pipelines_name_their_entry_points(cinema: Any, tmp_path: Path) -> None:
-    """Those of kernels and of pictures that go: Chromium 113 to 120 take no others."""
+    """Those of kernels, of pictures that come and of pictures that go: Chromium 113 to 120 take no
+    others.
+    """
     tinyedge.export_function(
         lambda x: {"y": x * 2},
         {"x": np.ones((1, 3, H, W), np.float32)},
+        images={"x": "0..255,max:64"},
         target="webgpu",
         golden=False,
         out=tmp_path / "model",
@@ -274,13 +277,13 @@ def test_pipelines_name_their_entry_points(cinema: Any, tmp_path: Path) -> None:
                   return make.call(this, descriptor);
                 };
               }
-            const model = await load("/");
-            const {y} = await model.run(await model.example(), {keep: ["y"]});
+            const model = await load("/"), picture = new ImageData(20, 12);
+            const {y} = await model.run({x: picture}, {keep: ["y"]});
             await model.toCanvas(y, new OffscreenCanvas(1, 1), {range: "auto"});
             return stages;
             """,
         )
         context.close()
     assert {stage for stage, _ in stages} == {"compute", "vertex", "fragment"}
-    assert len(stages) >= 4, "a kernel, a range, a picture out"
+    assert len(stages) >= 5, "a kernel, a picture in, its range, a picture out"
     assert all(isinstance(name, str) for _, name in stages), stages
