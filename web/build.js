@@ -87,6 +87,7 @@ async function write(name, text, folded) {
       reduce_vars: folded,
       lhs_constants: !folded,
       hoist_funs: folded,
+      pure_getters: true,
       evaluate: /wasm|threads/.test(name),
     },
     // What keeps bundlers from following an address.

@@ -1,6 +1,7 @@
 // Names of an output's classes.
 
 import {fail} from "./errors.js";
+import {product} from "./types.js";
 
 /** Outputs with names get `top`. */
 export function takeLabels(core) {
@@ -10,7 +11,7 @@ export function takeLabels(core) {
         found = results[output],
         {data, shape, top: known} = found ?? {};
       if (!data || known || !names?.map || (axis >= 0 && shape[axis] !== names.length)) continue;
-      const inner = shape.slice(axis + 1).reduce((a, b) => a * b, 1),
+      const inner = product(shape.slice(axis + 1)),
         named = (index, place) => ({index, label: names[index] ?? `${index}`, value: Number(data[place])}),
         top = (count = 5, row = 0) => {
           const rows = data.length / (axis < 0 ? 1 : names.length);
