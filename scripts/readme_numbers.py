@@ -1,9 +1,10 @@
 """Writes a page's tables of numbers: `python scripts/readme_numbers.py MEASURED.json`.
 
-MEASURED.json is what `python -m tests.bench --json MEASURED.json` wrote, for the README and
-docs/study.md (of its `more` models for the latter alone), `python -m tests.bench.opencl --json MEASURED.json`, for docs/qcom.md, or
-`python -m tests.study --json MEASURED.json` (and its `models`, `scale` and `--target`) and
-`python -m tests.bench.exports --json MEASURED.json`, for docs/study.md.
+MEASURED.json is what one of these wrote: `python -m tests.bench --json MEASURED.json`, for the
+README and docs/study.md (of its `more` models for the latter alone), `python -m tests.bench.opencl
+--json MEASURED.json`, for docs/qcom.md, or `python -m tests.study --json MEASURED.json` (and its
+`models`, `scale` and `--target`) and `python -m tests.bench.exports --json MEASURED.json`, for
+docs/study.md.
 """
 
 from __future__ import annotations
