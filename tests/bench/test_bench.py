@@ -292,14 +292,6 @@ def test_what_a_page_feels(tmp_path: Path) -> None:
     assert longest == 0 or longest >= 50
 
 
-def test_time_in_scripts() -> None:
-    """A sample lasts until the next one; idle time is none of a script's."""
-    names = ["(root)", "run", "(idle)", "copyExternalImageToTexture"]
-    nodes = [{"id": i, "callFrame": {"functionName": name}} for i, name in enumerate(names)]
-    profile = {"nodes": nodes, "samples": [1, 2, 3, 2], "timeDeltas": [90, 100, 5000, 400]}
-    assert page.scripted(profile) == pytest.approx(500e-6)
-
-
 def test_machine_code_is_counted() -> None:
     """Of made-up kernels: one that shares its tiles, one that spills, one of little work."""
     codes = {
