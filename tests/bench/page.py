@@ -19,6 +19,7 @@ import argparse
 import json
 import statistics
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -123,28 +124,41 @@ def first_output(chromium: Chromium, url: str) -> dict[str, float]:
 
 @contextmanager
 def grown(chromium: Chromium) -> Iterator[list[float]]:
-    """The greatest growth of a renderer's resident memory, from now to its peak, in MB."""
+    """The greatest growth of a renderer's own memory, from now to its peak, in MB.
+
+    Its own: without pages of files, which are mostly Chromium's program as it comes to be used.
+    """
     session = chromium.browser.new_browser_cdp_session()
     listed = session.send("SystemInfo.getProcessInfo")["processInfo"]
-    before = {}
-    for process in listed:
-        if process["type"] == "renderer":
-            Path(f"/proc/{process['id']}/clear_refs").write_text("5")  # the peak begins anew
-            before[process["id"]] = _resident(process["id"], "VmRSS")
+    before = {each["id"]: _owned(each["id"]) for each in listed if each["type"] == "renderer"}
+    peak = dict(before)
+    over = threading.Event()
+
+    def watch() -> None:
+        while not over.wait(0.01):
+            for process, most in peak.items():
+                peak[process] = max(most, _owned(process))
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
     growth: list[float] = []
-    yield growth
-    growth.append(max(_resident(pid, "VmHWM") - size for pid, size in before.items()))
-    session.detach()
+    try:
+        yield growth
+    finally:
+        over.set()
+        watcher.join()
+        session.detach()
+    growth.append(max(peak[process] - size for process, size in before.items()))
 
 
-def _resident(pid: int, field: str) -> float:
+def _owned(process: int) -> float:
     """In MB; of a process that ended meanwhile none."""
     try:
-        lines = Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines()
+        lines = Path(f"/proc/{process}/status").read_text(encoding="ascii").splitlines()
     except OSError:
         return 0.0
-    (line,) = (line for line in lines if line.startswith(f"{field}:"))
-    return int(line.split()[1]) * 1024 / 1e6
+    sizes = dict(line.split(":") for line in lines if line.startswith(("RssAnon:", "RssShmem:")))
+    return sum(int(size.split()[0]) for size in sizes.values()) * 1024 / 1e6
 
 
 # ---- a camera
