@@ -75,6 +75,21 @@ def test_a_query_goes_with_every_file(page: Any, site: Site, address: str) -> No
     assert got == [4, "load.http"]
 
 
+def test_scripts_beside_one_with_a_query_get_it_too(page: Any, site: Site) -> None:
+    site.query = "token=a%2Fb&more=1"
+    script = (
+        HURRY
+        + """
+        const theirs = await import("/addition/tinyedge.js?QUERY");
+        const model = await theirs.load("/addition/?QUERY");
+        await model.example();
+        return (await model.run(add(1, 2))).c.data[1];
+        """
+    )
+    assert evaluate(page, script.replace("QUERY", site.query)) == 4
+    assert site.asked["loading.js"] == site.asked["extras.js"] == 2, "first without it"
+
+
 def test_answers_that_are_no_files(page: Any, site: Site) -> None:
     """Statuses, with whether trying again helps; a page of HTML in place of a file."""
     faults = {}

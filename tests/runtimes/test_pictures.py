@@ -385,7 +385,8 @@ def test_refusals(page: Any) -> None:
         found.push([await idOf(other.run({x: img, "x.uv": img}))]);
         const frames = await load("/frames/");
         const file = await (await fetch("/picture.png")).arrayBuffer();
-        for (const x of [file, new Uint8Array(file)]) found.push([await idOf(m.run({x}))]);
+        const none = [file, new Uint8Array(file), Promise.resolve(img), document.body];
+        for (const x of none) found.push([await idOf(m.run({x}))]);
         for (const x of [[img, small], [img], img]) found.push([await idOf(frames.run({x}))]);
         found.push([await idOf(m.run({x: [img, img]}))]);
         const good = await m.run({x: img});
@@ -397,7 +398,7 @@ def test_refusals(page: Any) -> None:
     assert ids[:3] == ["run.input"] * 3 and ids[3] == "run.shape"
     assert ids[4:10] == ["run.input"] * 6
     assert ids[10:13] == ["run.input.buffer", "run.dtype", "run.input"]
-    assert ids[13:] == ["run.dtype"] * 2 + ["run.shape"] * 4
+    assert ids[13:] == ["run.dtype"] * 4 + ["run.shape"] * 4
 
 
 def test_the_processor(browser: Browser, tmp_path: Path, root: Path) -> None:

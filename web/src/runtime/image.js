@@ -297,9 +297,11 @@ export function takePictures(core) {
       several = Array.isArray(value),
       given = several ? value : [value];
     if (!declaration) return;
-    if (/^(Blob|File|String|ArrayBuffer|Uint8Array)$/.test(kindOf(value)))
-      fail("run.dtype", `input "${name}"`, "it is no picture yet", "await createImageBitmap(blob), or {data, shape}");
-    if (!given.length || !given.every(isPicture)) return;
+    if (!given.length || !given.every(isPicture)) {
+      if (/^(Blob|File|String|ArrayBuffer|Uint8Array|Promise|Response|.*Element)$/.test(kindOf(value)))
+        fail("run.dtype", `input "${name}"`, "it is no picture yet", "await createImageBitmap(blob), or {data, shape}");
+      return;
+    }
     const {from, port, launches, takes} = declaration,
       channels = Object.hasOwn(CHANNELS, from) && CHANNELS[from],
       shots = given.map((each) => shoot(name, each, declaration, channels)),

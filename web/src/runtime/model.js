@@ -37,8 +37,10 @@ async function imported(ask, name) {
         fail("load.network", name, message, "check the address, and serve the whole folder");
       }
       await pause(tries);
-      // A browser may keep what came of an address. One that differs behind the # is another, which servers do not see.
-      if (address) ask = () => import(/* webpackIgnore: true */ address + "#" + Date.now());
+      // A browser may keep what came of an address. One that differs behind the # is another, which servers do not see. This
+      // file's own query may be what lets it through.
+      if (address)
+        ask = () => import(/* webpackIgnore: true */ address + (/\?[^#]*/.exec(import.meta.url) ?? "") + "#" + Date.now());
     }
 }
 
