@@ -389,8 +389,12 @@ def test_refusals(page: Any) -> None:
         for (const x of none) found.push([await idOf(m.run({x}))]);
         for (const x of [[img, small], [img], img]) found.push([await idOf(frames.run({x}))]);
         found.push([await idOf(m.run({x: [img, img]}))]);
+        let unheard = 0;
+        device.addEventListener("uncapturederror", () => unheard++);
+        const numbered = device.createTexture({size: [9, 9], format: "rgba8uint", usage: 6});
+        const said = await m.run({x: numbered}).catch(({id, because}) => [id, because]);
         const good = await m.run({x: img});
-        return {ids: found.map(([id]) => id), good: good.output.data[0]};
+        return {ids: found.map(([id]) => id), good: good.output.data[0], said, unheard};
         """,
     )
     first, *ids = found["ids"]
@@ -399,6 +403,8 @@ def test_refusals(page: Any) -> None:
     assert ids[4:10] == ["run.input"] * 6
     assert ids[10:13] == ["run.input.buffer", "run.dtype", "run.input"]
     assert ids[13:] == ["run.dtype"] * 4 + ["run.shape"] * 4
+    assert found["said"][0] == "run.input.buffer" and "RGBA8Uint" in found["said"][1]
+    assert not found["unheard"]
 
 
 def test_the_processor(browser: Browser, tmp_path: Path, root: Path) -> None:

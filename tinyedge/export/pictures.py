@@ -89,6 +89,8 @@ def parse(name: str, spec: Words, source: str = "rgb") -> Picture:
     if bool(made.mean) != bool(made.std):
         lacks = "std" if made.mean else "mean"
         raise _refused(name, f"it has no {lacks}", "picture.scale", "mean:A/B/C together with std")
+    if made.colors == "bgr" and made.said.get("mean", "").strip() == "imagenet":
+        made = replace(made, mean=made.mean[::-1], std=made.std[::-1])
     if not all(_is_small(number) for number in made.mean):
         raise _refused(name, "its mean is no float32", "picture.scale", "finite numbers")
     if not all(number and _is_small(1 / number) for number in made.std):

@@ -249,7 +249,7 @@ export function takePictures(core) {
   };
 
   /** Make a run's launches read textures in place of an input's bytes: as the entry point `picture` of their kernels does. */
-  const show = async (run, number, launches, shots, frames) => {
+  const show = async (run, name, {buffer: number}, launches, shots, frames) => {
     const {device, parsed: m, modules, ranges, sizeTable} = run,
       [{uniform}] = frames,
       place = new Float32Array(132),
@@ -282,13 +282,16 @@ export function takePictures(core) {
           ...views,
           {buffer: uniform},
         ];
+      const bind = () =>
+        device.createBindGroup({
+          layout: pipeline.getBindGroupLayout(0),
+          entries: resources
+            .map((resource, binding) => ({binding, resource}))
+            .filter(({resource}) => resource),
+        });
       run.pipelined[kernel] = pipeline;
-      run.grouped[i] = device.createBindGroup({
-        layout: pipeline.getBindGroupLayout(0),
-        entries: resources
-          .map((resource, binding) => ({binding, resource}))
-          .filter(({resource}) => resource),
-      });
+      // What the GPU has against a caller's texture is said by what binds it.
+      run.grouped[i] = await (shots.some(({texture}) => texture) ? guard(run, bind, [name]) : bind());
     }
   };
 
@@ -327,7 +330,7 @@ export function takePictures(core) {
           given?.();
         };
         for (const frame of frames) found.push(await frame(run));
-        await show(run, port.buffer, launches, shots, found);
+        await show(run, name, port, launches, shots, found);
       };
     } else {
       const pixels = shots.map(({image, area, turn, texture}) => {
