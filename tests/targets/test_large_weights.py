@@ -12,6 +12,7 @@ import pytest
 from tests.agreement import Inputs, assert_agreement, find_target, reference, run
 from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.compile import compile_graph
+from tinyedge.core.compiler.counters import inner_loops
 from tinyedge.core.compiler.schedule.launches import ScheduleOptions
 from tinyedge.core.compiler.schedule.splitting import split_weights
 from tinyedge.core.ir import ops
@@ -67,7 +68,23 @@ def test_parts_of_weights(target: str, device: Device) -> None:
     ]
     parts = [source for source in sources if source.kind == "weight"]
     assert len(parts) == 3 + 3 + 4 + 5 + 2 and all(part.data.nbytes <= 2048 for part in parts)
+    for name in ("product", "product with the transpose", "convolution", "codes"):
+        for node in toposort((split[name].node,)):  # a sum reads one part: none is chosen in it
+            below = toposort(node.src) if node.op is ops.REDUCE else ()
+            assert ops.WHERE not in {n.op for n in below}, name
     assert_agreement(run(split, inputs, target, device), expected)
+
+
+def test_filters_after_flattened_pixels() -> None:
+    """A filter whose rows a kernel sums by channels and pixels lies in vectors of its columns."""
+    x = Tensor.input("x", (1, 8, 6, 6), dt.float32)
+    image = x.conv(Tensor.weight("filters", floats(16, 8, 1, 1))).relu()
+    y = image.reshape((1, 16 * 36)) @ Tensor.weight("matrix", floats(40, 16 * 36)).transpose()
+    ports = Port("x", dt.float32, x.shape), Port("y", y.dtype, y.shape, y.node)
+    compiled = compile_graph(Graphs({"main": Graph(ports[:1], ports[1:])}), find_target("webgpu"))
+    *_, kernel = compiled.kernels.values()
+    loads = inner_loops(kernel.text).loads  # of a step: 4 channels, and 4 columns of each
+    assert loads == {4: 5}
 
 
 def _rows(count: int) -> tuple[Any, list[str]]:

@@ -47,6 +47,7 @@ from tinyedge.core.compiler.schedule.weight_axes import (
     split_axes,
     split_shape,
     split_values,
+    sums_of_digits,
 )
 from tinyedge.core.compiler.schedule.within import compute_within
 from tinyedge.core.ir import ops
@@ -318,11 +319,13 @@ class Former:
     ) -> tuple[UOp, list[TensorBuffer]]:
         """The kernel with those weights' axes split, or parts of them taken, that then get another
         order: where vectors begin at any element. Elsewhere they are aligned, and an axis is split
-        where columns that are a part of it are rounded up to whole vectors.
+        where columns that are a part of it are rounded up to whole vectors, or several ranges sum
+        along the innermost one.
         """
         spans = read_spans(sink)
         if not self.options.caps.scalar_operands:
             uneven = parts_columns(sink, self.options.caps)
+            uneven |= sums_of_digits(sink)
             spans = {slot: axes for slot, axes in spans.items() if slot in uneven}
         if self.options.caps.shares_weights:
             spans = {

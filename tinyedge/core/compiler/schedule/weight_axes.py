@@ -67,6 +67,27 @@ def read_spans(sink: UOp) -> dict[int, Spans]:
     return {slot: spans for slot, spans in same.items() if spans != whole[slot]}
 
 
+def sums_of_digits(sink: UOp) -> set[int]:
+    """The slots of weights along whose innermost axis a kernel sums by several ranges, as channels
+    and pixels of the layer before; along each other axis it has one range.
+    """
+    found: dict[int, set[bool]] = {}
+    for node in toposort((sink,)):
+        if node.op is ops.LOAD and node.src[0].op is ops.PARAM and node.src[0].arg.weight:
+            *others, inner = access.indices_of(node)
+            ranges = all(index.op is ops.RANGE for index in others)
+            digits = ranges and _is_sum(inner, node.src[0].arg.shape[-1])
+            found.setdefault(node.src[0].arg.slot, set()).add(digits)
+    return {slot for slot, digits in found.items() if digits == {True}}
+
+
+def _is_sum(index: UOp, size: int) -> bool:
+    """Whether an index runs through a whole axis by several ranges that are summed."""
+    span, digits = _span(index, size)
+    summed = all(r.op is ops.RANGE and r.arg.kind == "reduce" for r in digits)
+    return len(digits) > 1 and summed and span.start == 0 and prod(span.sizes) == size
+
+
 def split_axes(sink: UOp, spans: Mapping[int, Spans]) -> UOp:
     """The kernel with the axes of these weights' parts, all of them row-major."""
 
