@@ -385,16 +385,22 @@ def test_refusals(page: Any) -> None:
         found.push([await idOf(other.run({x: img, "x.uv": img}))]);
         const frames = await load("/frames/");
         const file = await (await fetch("/picture.png")).arrayBuffer();
-        const none = [file, new Uint8Array(file), Promise.resolve(img), document.body];
-        for (const x of none) found.push([await idOf(m.run({x}))]);
+        for (const x of [file, new Uint8Array(file)]) found.push([await idOf(m.run({x}))]);
+        const said = [];
+        const integers = device.createTexture({size: [9, 9], format: "rgba8uint", usage: 6});
+        const promise = createImageBitmap(img);
+        for (const x of [promise, {image: promise}, document.body, new Float32Array(9), integers])
+          said.push(await m.run({x}).catch(({id, because}) => [id, because]));
+        for (const x of [[img, null], [small, "a"], []])
+          said.push(await frames.run({x}).catch(({id, because}) => [id, because]));
         for (const x of [[img, small], [img], img]) found.push([await idOf(frames.run({x}))]);
         found.push([await idOf(m.run({x: [img, img]}))]);
         let unheard = 0;
         device.addEventListener("uncapturederror", () => unheard++);
-        const numbered = device.createTexture({size: [9, 9], format: "rgba8uint", usage: 6});
-        const said = await m.run({x: numbered}).catch(({id, because}) => [id, because]);
+        const stencil = device.createTexture({size: [9, 9], format: "stencil8", usage: 6});
+        const bound = await m.run({x: stencil}).catch(({id, because}) => [id, because]);
         const good = await m.run({x: img});
-        return {ids: found.map(([id]) => id), good: good.output.data[0], said, unheard};
+        return {ids: found.map(([id]) => id), good: good.output.data[0], said, bound, unheard};
         """,
     )
     first, *ids = found["ids"]
@@ -402,8 +408,14 @@ def test_refusals(page: Any) -> None:
     assert ids[:3] == ["run.input"] * 3 and ids[3] == "run.shape"
     assert ids[4:10] == ["run.input"] * 6
     assert ids[10:13] == ["run.input.buffer", "run.dtype", "run.input"]
-    assert ids[13:] == ["run.dtype"] * 4 + ["run.shape"] * 4
-    assert found["said"][0] == "run.input.buffer" and "RGBA8Uint" in found["said"][1]
+    assert ids[13:] == ["run.dtype"] * 2 + ["run.shape"] * 4
+    kinds = ("Promise", "Promise", "HTMLBodyElement", "Float32Array")
+    said = [["run.dtype", f"it is {kind}, no picture"] for kind in kinds]
+    said.append(["run.input", "its texture cannot be read"])
+    frames = ("frame 1 is Null", "frame 1 is String", "frame 0 is Undefined")
+    said += [["run.dtype", f"its {frame}, no picture"] for frame in frames]
+    assert found["said"] == said
+    assert found["bound"][0] == "run.input.buffer" and "Stencil8" in found["bound"][1]
     assert not found["unheard"]
 
 

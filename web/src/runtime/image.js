@@ -201,9 +201,12 @@ export function takePictures(core) {
     const texture = kind === "GPUTexture" && image;
     need(
       !texture ||
-        (texture.usage & 4 && texture.sampleCount === 1 && texture.dimension === "2d"),
+        (texture.usage & 4 &&
+          texture.sampleCount === 1 &&
+          texture.dimension === "2d" &&
+          !texture.format.endsWith("int")),
       "its texture cannot be read",
-      "give one in 2D, of one sample, with TEXTURE_BINDING",
+      "give one in 2D, of one sample, not of integers, with TEXTURE_BINDING",
     );
     const area = {x, y, width, height},
       turn = turned(area, quarters, mirror);
@@ -284,6 +287,7 @@ export function takePictures(core) {
         ];
       const bind = () =>
         device.createBindGroup({
+          label: "tinyedge picture",
           layout: pipeline.getBindGroupLayout(0),
           entries: resources
             .map((resource, binding) => ({binding, resource}))
@@ -300,10 +304,13 @@ export function takePictures(core) {
       several = Array.isArray(value),
       given = several ? value : [value];
     if (!declaration) return;
-    if (!given.length || !given.every(isPicture)) {
-      if (/^(Blob|File|String|ArrayBuffer|Uint8Array|Promise|Response|.*Element)$/.test(kindOf(value)))
-        fail("run.dtype", `input "${name}"`, "it is no picture yet", "await createImageBitmap(blob), or {data, shape}");
-      return;
+    const at = given.length ? given.findIndex((each) => !isPicture(each)) : 0;
+    if (at >= 0) {
+      const other = given[at];
+      if (!ArrayBuffer.isView(other) && (other?.data ?? other?.buffer)) return;
+      const which = several ? `its frame ${at}` : "it",
+        because = `${which} is ${kindOf(other?.image ?? other)}, no picture`;
+      fail("run.dtype", `input "${name}"`, because, "await createImageBitmap(blob), or give {data, shape}");
     }
     const {from, port, launches, takes} = declaration,
       channels = Object.hasOwn(CHANNELS, from) && CHANNELS[from],
