@@ -48,7 +48,8 @@ CASES = {
     "products": (layers, [(98, 64, 96), (98, 96, 64), (49, 192, 128)]),
     "a tail of threads": (layers, [(6, 64, 20), (10, 96, 36)]),
     "long and short sums": (layers, [(98, 16, 96), (98, 960, 96)]),
-    "filters for each channel": (convolutions, [(32, 12), (48, 20)]),
+    "filters for each channel": (convolutions, [(8, 12), (12, 20)]),
+    "filters for each channel, of many pixels": (convolutions, [(48, 20), (64, 28)]),
 }
 
 

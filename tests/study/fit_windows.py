@@ -18,7 +18,7 @@ from tests.study.fit import Measured, Shape
 from tests.study.sides import Say
 from tinyedge.core.compiler.optimize import tiles
 
-GRIDS = {"BORDERS": (0.0, 0.03, 0.1, 0.2, 0.4, 1.0)}
+GRIDS = {"BORDERS": (0.01, 0.03, 0.1, 0.2, 0.4, 1.0)}
 
 
 def window(node: Any, x: tuple[int, ...], w: tuple[int, ...]) -> Shape | None:

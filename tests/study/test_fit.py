@@ -163,10 +163,10 @@ def test_the_report(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtu
 
 def test_borders_are_fitted_to_layers_of_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each cost's kernel is the compiler's own, and the fastest one's cost is taken."""
-    weights = helper.make_node("Conv", ["x", "w"], ["y"], group=8, strides=[1, 1], pads=[2] * 4)
-    made = fit_windows.window(weights, (1, 8, 12, 20), (8, 1, 5, 5))
-    assert made is not None and made.inputs["x"].shape == (1, 12, 20, 8)
-    assert fit_windows.window(weights, (1, 8, 12, 20), (16, 1, 5, 5)) is None
+    weights = helper.make_node("Conv", ["x", "w"], ["y"], group=8, strides=[1, 1], pads=[1] * 4)
+    made = fit_windows.window(weights, (1, 8, 24, 160), (8, 1, 3, 3))
+    assert made is not None and made.inputs["x"].shape == (1, 24, 160, 8)
+    assert fit_windows.window(weights, (1, 8, 24, 160), (16, 1, 3, 3)) is None
     monkeypatch.setattr(fit, "shapes", lambda models, make: [made])
     asked: list[str] = []
 
