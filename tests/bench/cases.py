@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import functools
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -122,6 +123,23 @@ MORE = {
     )
 }
 ALL = {**CASES, **NETWORKS, **MORE}
+
+
+def add_models(parser: argparse.ArgumentParser) -> None:
+    """The argument that names some of ALL."""
+    names = ", ".join(ALL)
+    parser.add_argument(
+        "models", nargs="*", metavar="MODEL", help=f"of {names}; default: the first 19"
+    )
+
+
+def chosen(parser: argparse.ArgumentParser, names: Sequence[str]) -> list[str]:
+    """The models that were named, or the first 19; real ones are installed. Others are an error."""
+    if unknown := sorted(set(names) - set(ALL)):
+        parser.error(f"no model called {', '.join(unknown)}; there are {', '.join(ALL)}")
+    found = list(names) or [*CASES, *NETWORKS]
+    models.paths([name for name in found if name in CASES])
+    return found
 
 
 @functools.cache

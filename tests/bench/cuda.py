@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import tinyedge
-from tests import models
 from tests.bench import cases
 from tests.bench.report import MISSING, Table, as_markdown
 from tests.cuda.sass import REGISTERS, Code, disassemble, spilled
@@ -37,17 +36,11 @@ def main(arguments: list[str] | None = None) -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    names = ", ".join(cases.ALL)
-    parser.add_argument(
-        "models", nargs="*", metavar="MODEL", help=f"of {names}; default: the first 19"
-    )
+    cases.add_models(parser)
     parser.add_argument("--arch", nargs="+", default=ARCHITECTURES, metavar="ARCH")
     parser.add_argument("--json", metavar="FILE", help="write everything counted")
     given = parser.parse_args(arguments)
-    if unknown := sorted(set(given.models) - set(cases.ALL)):
-        parser.error(f"no model called {', '.join(unknown)}; there are {names}")
-    chosen = given.models or [*cases.CASES, *cases.NETWORKS]
-    models.paths([name for name in chosen if name in cases.CASES])
+    chosen = cases.chosen(parser, given.models)
     rows = []
     for name in chosen:
         print(name, file=sys.stderr, flush=True)

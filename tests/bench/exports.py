@@ -20,7 +20,6 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from tests import models
 from tests.bench import baseline, cases
 from tests.bench.compare import ROOT, environment
 from tests.bench.report import MISSING, Result, Table, as_markdown, number, ratio, value
@@ -37,10 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    names = ", ".join(cases.ALL)
-    parser.add_argument(
-        "models", nargs="*", metavar="MODEL", help=f"of {names}; default: the first 19"
-    )
+    cases.add_models(parser)
     parser.add_argument("--target", choices=TARGETS, default="webgpu", help="default: webgpu")
     parser.add_argument(
         "--baseline",
@@ -52,10 +48,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=3, help="exports a side (default 3)")
     parser.add_argument("--json", metavar="FILE", help="write everything measured")
     given = parser.parse_args(arguments)
-    if unknown := sorted(set(given.models) - set(cases.ALL)):
-        parser.error(f"no model called {', '.join(unknown)}; there are {names}")
-    chosen = given.models or [*cases.CASES, *cases.NETWORKS]
-    models.paths([name for name in chosen if name in cases.CASES])
+    chosen = cases.chosen(parser, given.models)
     result = measure(chosen, given.target, given.baseline, given.rounds)
     if given.json:
         Path(given.json).write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")

@@ -249,16 +249,17 @@ def test_an_abort_while_waiting(page: Any, site: Site) -> None:
 # ---- the runtime's own files
 
 
+def export_of_pictures(out: Path, **options: Any) -> None:
+    """A model of pictures of 4 x 4, whose output is twice their bytes."""
+    example = {"x": np.ones((1, 3, 4, 4), np.float32)}
+    images = {"x": "0..255,max:16"}
+    tinyedge.export_function(lambda x: x * 2, example, images=images, out=out, **options)
+
+
 @pytest.fixture
 def everything(page: Any, site: Site) -> Site:
     """A site whose page's model asks for each file of the runtime, under the strictest policy."""
-    tinyedge.export_function(
-        lambda x: x * 2,
-        {"x": np.ones((1, 3, 4, 4), np.float32)},
-        images={"x": "0..255,max:16"},
-        fallback="wasm",
-        out=site.folder / "model",
-    )
+    export_of_pictures(site.folder / "model", fallback="wasm")
     site.more["Cross-Origin-Opener-Policy"] = "same-origin"
     site.more["Cross-Origin-Embedder-Policy"] = "require-corp"
     policy = "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; connect-src 'self'"
@@ -440,13 +441,7 @@ def test_the_offline_recipe_keeps_both_programs(page: Any, site: Site) -> None:
 
 
 def test_the_offline_recipe_keeps_what_takes_pictures(page: Any, site: Site) -> None:
-    tinyedge.export_function(
-        lambda x: x * 2,
-        {"x": np.ones((1, 3, 4, 4), np.float32)},
-        images={"x": "0..255,max:16"},
-        target="webgpu",
-        out=site.folder / "model.tinyedge",
-    )
+    export_of_pictures(site.folder / "model.tinyedge")
     script = """async () => {
       const {load} = await import("/model.tinyedge/tinyedge.js");
       const x = new ImageData(new Uint8ClampedArray(36).fill(100), 3);

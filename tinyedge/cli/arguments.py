@@ -19,6 +19,14 @@ from tinyedge.export.bundle.golden import GoldenInput, generate
 from tinyedge.export.bundle.reading import Bundle
 from tinyedge.export.limits import USUAL
 
+INPUTS = click.option(
+    "--input",
+    "inputs",
+    multiple=True,
+    metavar="NAME=FILE.npy",
+    help="An input array; of an input that was declared by --image, also a file of a picture.",
+)
+
 DIMS = click.option(
     "--dim",
     "dims",

@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from tinyedge.cli.arguments import (
+    INPUTS,
     find_entry,
     free_sizes,
     generated_inputs,
@@ -33,13 +34,7 @@ from tinyedge.core.program.replay import Replay
 
 @click.command("bench")
 @click.argument("bundle", type=click.Path(path_type=Path))
-@click.option(
-    "--input",
-    "inputs",
-    multiple=True,
-    metavar="NAME=FILE.npy",
-    help="An input array; of an input that was declared by --image, also a file of a picture.",
-)
+@INPUTS
 @click.option("--dim", "dims", multiple=True, metavar="NAME=SIZE", help="A symbolic size.")
 @click.option("--entry", help="Which entry to run. Default: the first.")
 @click.option("--runs", type=click.IntRange(1), default=20, show_default=True)

@@ -11,6 +11,7 @@ import click
 import numpy as np
 
 from tinyedge.cli.arguments import (
+    INPUTS,
     find_entry,
     free_sizes,
     generated_inputs,
@@ -39,13 +40,7 @@ from tinyedge.labels import labels_of, top
 
 @click.command("run")
 @click.argument("bundle", type=click.Path(path_type=Path))
-@click.option(
-    "--input",
-    "inputs",
-    multiple=True,
-    metavar="NAME=FILE.npy",
-    help="An input array; of an input that was declared by --image, also a file of a picture.",
-)
+@INPUTS
 @click.option(
     "--random",
     is_flag=True,
