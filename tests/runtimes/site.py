@@ -95,12 +95,12 @@ class Site:
         handler.end_headers()
         cuts = self.cuts.get(path.name)
         body = content[start : start + cuts.pop(0)] if cuts else content[start:]
+        self.sent[path.name] += len(body)  # before the page can have read the end of it
         with suppress(ConnectionError):  # the page has heard enough
             handler.wfile.write(body)
-        self.sent[path.name] += len(body)
         if start + len(body) < len(content):
             handler.wfile.flush()
-            time.sleep(0.4)  # what was sent is read before the end, at which a page drops the rest
+            time.sleep(1)  # what was sent is read before the end, at which a page drops the rest
             handler.close_connection = True
 
     def _status(self, path: Path, query: str) -> int:
@@ -128,7 +128,9 @@ def serving(folder: Path) -> Iterator[Site]:
     site.url = f"http://127.0.0.1:{server.server_port}/"
     thread = Thread(target=server.serve_forever)
     thread.start()
-    yield site
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    try:
+        yield site
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()

@@ -133,7 +133,8 @@ def test_a_cut_connection_resumes(page: Any, site: Site) -> None:
     )
     assert got["sum"] == 4 and got["rising"]
     assert site.asked[name] == 2 and site.sent[name] == size
-    assert site.given[-1]["Range"] == f"bytes={size // 2}-"
+    ranges = [headers["Range"] for headers in site.given if "Range" in headers]
+    assert ranges == [f"bytes={size // 2}-"]
 
 
 @pytest.mark.parametrize("cut", ["kernels.wgsl", "manifest.json"])
