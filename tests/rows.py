@@ -24,7 +24,12 @@ FLOATS_ONLY = (
 BITS = (ops.AND, ops.OR, ops.XOR, ops.NOT)
 ANY = (ops.WHERE, ops.CAST, ops.EQ)
 
-ELEMENTWISE = tuple(row for row in ops.TABLE.values() if row.elementwise and row.numpy is not None)
+# But for PAIRS, which the compiler makes where `Caps.pairs` says so.
+ELEMENTWISE = tuple(
+    row
+    for row in ops.TABLE.values()
+    if row.elementwise and row.numpy is not None and row is not ops.PAIRS
+)
 
 SUBNORMAL = 1e-40
 SPECIAL = (

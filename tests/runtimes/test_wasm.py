@@ -26,7 +26,7 @@ from tests.attacks.make import spell
 from tests.process_replay import corpus
 from tests.runtimes.firefox import told
 from tinyedge.cli import execute
-from tinyedge.core.dtype import float32
+from tinyedge.core.dtype import float32, int32
 from tinyedge.core.errors import BundleError, DeviceError, InputError
 from tinyedge.export.bundle import writing
 from tinyedge.export.bundle.reading import fallback_of, read, read_fallback
@@ -62,9 +62,18 @@ def types(flags: Any, bytes: Any, words: Any, big: Any, halves: Any, doubles: An
     }
 
 
+def integers(codes: Any, weights: Any) -> Any:
+    return {"sums": (codes.cast(int32) - 113) @ weights.cast(int32)}
+
+
 def entries(folder: Path) -> dict[str, Any]:
     """Graphs of every kind, each a model of its own."""
-    made: dict[str, Any] = {"types": (types, TYPES)}
+    codes = RNG.integers(0, 256, (16, 37)).astype(np.uint8)
+    weights = RNG.integers(-128, 128, (37, 16)).astype(np.int8)
+    made: dict[str, Any] = {
+        "types": (types, TYPES),
+        "integers": (integers, {"codes": codes, "weights": weights}),
+    }
     for name in ("depthwise", "softmax", "layer_norm", "pooling", "concatenation"):
         path = folder / f"{name}.onnx"
         path.write_bytes(corpus.GRAPHS[name]().SerializeToString())
@@ -147,10 +156,16 @@ def test_a_software_adapter_is_slower_than_the_processor(page: Any) -> None:
     assert seen.pop("older") == ["webgpu", "wasm", "wasm", "webgpu"]
     assert seen.pop("beside") == "wasm", "of a model's device there, which no GPU takes"
     assert seen == {
-        "undefined": ["wasm", True, 7],
-        "wasm": ["wasm", True, 7],
-        "webgpu": ["webgpu", True, 7],
+        "undefined": ["wasm", True, 8],
+        "wasm": ["wasm", True, 8],
+        "webgpu": ["webgpu", True, 8],
     }
+
+
+def test_integers_are_multiplied_in_pairs(bundle: Path) -> None:
+    """By the instruction i32x4.dot_i16x8_s, which needs no relaxed SIMD."""
+    for name in wasm.MODULES:
+        assert b"\xfd\xba\x01" in (bundle / name).read_bytes()
 
 
 def test_only_one_program_is_fetched(page: Any, bundle: Path) -> None:
@@ -434,7 +449,7 @@ def test_firefox(bundle: Path, tmp_path: Path) -> None:
         headers={"Content-Security-Policy": policy},
         statuses={"loading.js": [503], "wasm.js": [503]},
     )
-    assert said == "true:wasm:true:7"
+    assert said == "true:wasm:true:8"
 
 
 WORKER = """
@@ -500,7 +515,7 @@ def test_a_worker_at_the_edge(bundle: Path, tmp_path: Path) -> None:
                     seen.append(json.loads(answer.read()))
         workerd.terminate()
         _, said = workerd.communicate()
-    assert seen == [[kept, "wasm", True, 7, "device.wasm"] for kept in (False, True)], said
+    assert seen == [[kept, "wasm", True, 8, "device.wasm"] for kept in (False, True)], said
 
 
 def test_verify_names_both_programs(bundle: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -510,7 +525,7 @@ def test_verify_names_both_programs(bundle: Path, capsys: pytest.CaptureFixture[
     answer = json.loads(capsys.readouterr().out)
     assert (code, answer["device"]) == (0, "Chromium, by WebGPU and by WebAssembly")
     programs = Counter(case["program"] for case in answer["cases"])
-    assert programs == {"webgpu": 7, "wasm": 7}
+    assert programs == {"webgpu": 8, "wasm": 8}
 
 
 def test_a_compiled_function_has_one(tmp_path: Path) -> None:

@@ -67,6 +67,8 @@ class Caps:
     vectors_in_turn: bool = False
     # lanes of a vector of which the language's functions, as the exponential, are computed at once
     function_lanes: int = 0
+    # one instruction has the products of pairs of 16-bit integers, added (the row PAIRS)
+    pairs: bool = False
     load_cost: float = 1.0  # of a vector's load, against a vector's product and sum
     # threads of a kernel that keep the device busy; with fewer, tiles are made smaller
     threads_to_saturate: int = 4096

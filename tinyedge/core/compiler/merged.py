@@ -133,7 +133,7 @@ def _longer(x: Tensor, axis: int, more: int) -> Tensor | None:
         return Tensor(node.src[0]).expand(shape)
     if node.op not in MOVES:
         return None
-    source = _source_axis(node, axis)
+    source = source_axis(node, axis)
     below = None if source is None else _longer(Tensor(node.src[0]), source, more)
     if below is None:
         return None
@@ -146,7 +146,7 @@ def _longer(x: Tensor, axis: int, more: int) -> Tensor | None:
     return _view(node, below, 0)
 
 
-def _source_axis(node: UOp, axis: int) -> int | None:
+def source_axis(node: UOp, axis: int) -> int | None:
     """The axis of what a view is of that is as it is along an axis of the view."""
     op, arg, before = node.op, node.arg, node.src[0].shape
     if op is ops.PERMUTE:

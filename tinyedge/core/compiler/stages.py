@@ -30,6 +30,7 @@ from tinyedge.core.compiler.optimize.choose import baseline, choose, exact
 from tinyedge.core.compiler.optimize.common_tiles import Chosen, common_tiles
 from tinyedge.core.compiler.optimize.move import IllegalMove
 from tinyedge.core.compiler.optimize.sizes import share_sizes
+from tinyedge.core.compiler.paired import with_paired_products
 from tinyedge.core.compiler.scaled import with_scaled_weights
 from tinyedge.core.compiler.schedule.constants import fold_constants
 from tinyedge.core.compiler.schedule.full import in_full
@@ -72,6 +73,8 @@ def fold(state: Compilation) -> None:
             done, state.attention = with_attention(state.roots, state.caps)
             state.follow(done)
         state.follow(with_shares(state.roots))
+        if state.caps.pairs:
+            state.follow(with_paired_products(state.roots))
         state.follow(with_joined_products(state.roots, state.caps))
         state.follow(with_scaled_weights(state.roots, state.caps))
     check_tensor(state.roots)

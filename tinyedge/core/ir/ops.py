@@ -70,6 +70,11 @@ def _truncated_quotient(a: Array, b: Array) -> Array:
     return quotient + np.where(inexact & ((a < 0) != (safe < 0)), 1, 0).astype(quotient.dtype)
 
 
+def _pair_products(a: Array, b: Array) -> Array:
+    low, high = (x.astype(np.int16).astype(x.dtype) for x in (a, b)), (x >> 16 for x in (a, b))
+    return np.multiply(*low) + np.multiply(*high)
+
+
 def _floored(function: Callable[..., Array]) -> Callable[..., Array]:
     def call(a: Array, b: Array) -> Array:
         return function(a, np.where(b == 0, np.ones_like(b), b))
@@ -141,6 +146,8 @@ EQ = _row(
 AND = _row("and", "binary", 2, numpy=np.bitwise_and, c="({0} & {1})", commutative=True)
 OR = _row("or", "binary", 2, numpy=np.bitwise_or, c="({0} | {1})", commutative=True)
 XOR = _row("xor", "binary", 2, numpy=np.bitwise_xor, c="({0} ^ {1})", commutative=True)
+# Of words of two signed 16-bit integers: the products of the low ones and of the high ones, added.
+PAIRS = _row("pairs", "binary", 2, numpy=_quiet(_pair_products), commutative=True)
 SHL = _row("shl", "binary", 2, numpy=np.left_shift, c="({0} << {1})")
 SHR = _row("shr", "binary", 2, numpy=np.right_shift, c="({0} >> {1})")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.dtype import DType
@@ -50,6 +50,22 @@ def beyond(roots: Sequence[UOp], named: Collection[UOp], narrow: Mapping[str, st
                 sums.add(node)
         known[node] = low, high
     return found
+
+
+def interval(node: UOp, stop: Callable[[UOp], bool]) -> Interval:
+    """Between which values the integers of a node lie, by what they are made of up to the nodes for
+    which `stop` holds, of which their types say all that is known.
+    """
+    known: dict[UOp, Interval] = {}
+    for each in toposort((node,), stop):
+        if each.dtype is not dt.index and each.dtype.kind in "biu":
+            least, greatest = each.dtype.limits
+            known[each] = least, greatest
+            if not stop(each):
+                low, high = _interval(each, each.dtype, known)
+                if least <= low and high <= greatest:
+                    known[each] = low, high
+    return known[node]
 
 
 def _interval(node: UOp, kept: DType, known: Mapping[UOp, Interval]) -> Interval:

@@ -18,6 +18,7 @@ TARGET = Target(
             # of 16 on x64 V8 keeps one, and a product without relaxed SIMD takes another
             max_vector_registers=14,
             loads_first=True,
+            pairs=True,
             # What a page binds, it binds as for WebGPU: arenas for writing.
             arenas_bound_for_writing=True,
             shares_weights=True,

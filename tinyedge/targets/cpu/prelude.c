@@ -355,6 +355,27 @@ TE_INLINE f32x16 te_fma_f32x16(f32x16 a, f32x16 b, f32x16 c) {
 TE_FMA(f32x16, 16)
 #endif
 
+/* Of words of two signed 16-bit integers: both products, added. */
+TE_INLINE int32_t te_pairs_i32(int32_t a, int32_t b) {
+    return (int32_t)((uint32_t)((int16_t)a * (int16_t)b) + (uint32_t)((a >> 16) * (b >> 16)));
+}
+#define TE_PAIRS(m, u, lanes)                                                                       \
+    TE_INLINE m te_pairs_##m(m a, m b) {                                                            \
+        const m low = ((m)((u)a << 16) >> 16) * ((m)((u)b << 16) >> 16);                            \
+        return (m)((u)low + (u)((a >> 16) * (b >> 16)));                                            \
+    }
+TE_PAIRS(i32x2, u32x2, 2)
+#if defined(__wasm_simd128__)
+TE_INLINE i32x4 te_pairs_i32x4(i32x4 a, i32x4 b) {
+    typedef int16_t halves __attribute__((vector_size(16)));
+    return (i32x4)__builtin_wasm_dot_s_i32x4_i16x8((halves)a, (halves)b);
+}
+#else
+TE_PAIRS(i32x4, u32x4, 4)
+#endif
+TE_PAIRS(i32x8, u32x8, 8)
+TE_PAIRS(i32x16, u32x16, 16)
+
 /* x * 2^k, for t = 1.5 * 2^23 + k and |k| below 254, which the low bits of t have. */
 #define TE_SCALE(f, m, u)                                                                           \
     TE_INLINE f te_scale_##f(f x, f t) {                                                            \

@@ -28,6 +28,7 @@ HELPERS = {
     ops.ISNAN: "isnan",
     ops.MAX: "max",
     ops.MIN: "min",
+    ops.PAIRS: "pairs",
     ops.TRUNCDIV: "truncdiv",
 }
 COMPARISONS = (ops.LT, ops.LE, ops.EQ)

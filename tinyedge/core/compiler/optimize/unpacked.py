@@ -35,7 +35,8 @@ class PackedFilter:
 
 def packed_filter(kernel: MovedKernel) -> PackedFilter | None:
     """The filter of few bits for many rows, where a thread is alone: the one weight that is summed,
-    if its elements are computed from what is loaded. Vectors lie along its columns.
+    if its elements are computed from what is loaded: at one place, or at several for a word of two.
+    Vectors lie along its columns.
     """
     if kernel.caps.threads > 1 or not kernel.caps.scalar_operands:
         return None
@@ -46,11 +47,13 @@ def packed_filter(kernel: MovedKernel) -> PackedFilter | None:
         if load.op is ops.LOAD and load.src[0].op is ops.PARAM and load.src[0].arg.weight:
             if any(r.arg.kind == "reduce" for r in load.ranges):
                 found.append(load)
-    if len(found) != 1 or found[0].arg:
-        return None
-    below = set(toposort((found[0],)))
     lanes = [r for r in ranges(kernel.sink) if r.arg.kind == "vector"]
-    value = whole_value(found[0], users, lanes)
+    values = {whole_value(load, users, lanes) for load in found}
+    if len(values) != 1 or any(load.arg for load in found):
+        return None
+    if len({load.src[0].arg.slot for load in found}) > 1:
+        return None
+    below, (value,) = set(toposort(found)), values
     work = sum(n.op.elementwise for n in toposort((value,)) if n not in below)
     if work < LEAST_WORK or _rows_of(kernel, value) < LEAST_ROWS:
         return None

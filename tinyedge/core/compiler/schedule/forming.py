@@ -43,6 +43,7 @@ from tinyedge.core.compiler.schedule.weight_axes import (
     Spans,
     in_overlapping_panels,
     overlapping_panels,
+    part_axes,
     read_spans,
     split_axes,
     split_shape,
@@ -364,9 +365,11 @@ class Former:
         for store in sink.src:
             nodes = toposort((store,))
             order = tuple(r for n in nodes if n.op is ops.REDUCE_LOOP for r in n.src[1:])
+            parts = part_axes(nodes)
             for node in nodes:
                 if node.op is ops.LOAD and node.src[0].arg.weight:
-                    layout = weight_layout(node, store, order, self.options.caps)
+                    axes = parts[node.src[0]]
+                    layout = weight_layout(node, store, order, self.options.caps, axes)
                     wanted.setdefault(node.src[0].arg.slot, set()).add(layout)
         only = {slot: found.pop() for slot, found in wanted.items() if len(found) == 1}
         return {slot: layout for slot, layout in only.items() if layout is not None}

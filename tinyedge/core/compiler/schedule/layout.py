@@ -103,7 +103,7 @@ def classify(root: UOp) -> Contraction | None:
 def _contraction(reduction: UOp) -> Contraction | None:
     """A reduction, if it is a sum over products of two sides with loads."""
     body = reduction.src[0]
-    if reduction.arg is not ops.ADD or body.op is not ops.MUL:
+    if reduction.arg is not ops.ADD or body.op not in (ops.MUL, ops.PAIRS):
         return None
     if any(n.op is ops.REDUCE_LOOP for n in toposort((body,))):
         return None
@@ -316,9 +316,14 @@ def image_rows(shape: Shape, layout: Layout, caps: Caps, axes: int | None) -> Ro
 
 
 def weight_layout(
-    load: UOp, store: UOp, reduce_order: tuple[UOp, ...], caps: Caps
+    load: UOp,
+    store: UOp,
+    reduce_order: tuple[UOp, ...],
+    caps: Caps,
+    parts: Collection[int] = (),
 ) -> Layout | None:
-    """The order in which a kernel reads a weight; None where it is not read axis by axis.
+    """The order in which a kernel reads a weight; None where it is not read axis by axis. parts:
+    axes of which other loads read the other places, at the same time; they are outermost.
 
     Reduced ranges lie outside in the order of their loops, then output ranges; the one along which
     the output's vectors lie is innermost. It is rounded up, and so is the innermost reduced one
@@ -332,7 +337,7 @@ def weight_layout(
     for axis, index in enumerate(indices):
         if index.op is ops.RANGE and index not in axes and as_size(index.src[0]) == shape[axis]:
             axes[index] = axis
-        elif shape[axis] != 1:
+        elif shape[axis] != 1 and not (caps.scalar_operands and axis in parts):
             return None if caps.scalar_operands else _columns_last(load, column, caps)
     target = store.src[0].arg
     vector = store.src[2 + target.layout.order[-1]] if target.layout.order else None

@@ -4,7 +4,10 @@
 
 So do filters of groups, and those of a layer after pixels in a row: its layout may then have each
 of these ranges where the kernel wants it. A part that a kernel reads, as of a direction of an LSTM,
-is a weight of its own.
+is a weight of its own. An axis of which a kernel reads all parts at once, as of words of two
+numbers, has its parts along an axis of their own.
+
+    w[r0] and w[r0 + 64]   of 128 elements   ->   w[0, r0] and w[1, r0]   of 2 x 64
 
 Columns that are no whole vectors become panels of which the last one overlaps the one before, where
 a vector may begin at any element. The filter's elements that two panels have lie in both.
@@ -14,7 +17,7 @@ a vector may begin at any element. The filter's elements that two panels have li
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any
@@ -50,7 +53,7 @@ Spans = tuple[Span, ...]  # of a weight's axes
 
 def read_spans(sink: UOp) -> dict[int, Spans]:
     """The parts by a weight's slot, where a kernel reads one of its axes by several ranges or reads
-    a part of it, and all loads of it alike.
+    a part of it, and all loads of it alike, or all parts of one axis.
     """
     found: dict[int, set[Spans]] = {}
     for node in toposort((sink,)):
@@ -63,8 +66,24 @@ def read_spans(sink: UOp) -> dict[int, Spans]:
         for node in toposort((sink,))
         if node.op is ops.PARAM
     }
-    same = {slot: spans.pop() for slot, spans in found.items() if len(spans) == 1}
-    return {slot: spans for slot, spans in same.items() if spans != whole[slot]}
+    same = {slot: _together(spans, whole[slot]) for slot, spans in found.items()}
+    return {slot: spans for slot, spans in same.items() if spans not in (None, whole[slot])}
+
+
+def _together(spans: Collection[Spans], whole: Spans) -> Spans | None:
+    """What several loads read: the parts of one axis of it, which are all of that; None for others
+    that are not alike.
+    """
+    first, *others = sorted(spans, key=lambda each: [span.start for span in each])
+    if not others:
+        return first
+    axes = [a for a in range(len(first)) if any(each[a] != first[a] for each in others)]
+    axis, *more = axes
+    size, length = prod(whole[axis].sizes), prod(first[axis].sizes)
+    parts = tuple(Span(start, first[axis].sizes) for start in range(0, size, length))
+    if more or size % length or tuple(each[axis] for each in (first, *others)) != parts:
+        return None
+    return (*first[:axis], Span(0, (len(parts), *first[axis].sizes)), *first[axis + 1 :])
 
 
 def sums_of_digits(sink: UOp) -> set[int]:
@@ -97,13 +116,39 @@ def split_axes(sink: UOp, spans: Mapping[int, Spans]) -> UOp:
             arg = replace(node.arg, shape=shape, layout=row_major(shape))
             return UOp(ops.PARAM, node.dtype, (), arg)
         if node.op is ops.LOAD and node.src[0].op is ops.PARAM and node.src[0].arg.slot in spans:
-            pairs = zip(access.indices_of(node), node.src[0].arg.shape, strict=True)
-            return access.at(
-                node.replace(src), [r for index, size in pairs for r in _span(index, size)[1]]
-            )
+            given = spans[node.src[0].arg.slot]
+            axes = zip(access.indices_of(node), node.src[0].arg.shape, given, strict=True)
+            new = [digit for index, size, span in axes for digit in _digits(index, size, span)]
+            return access.at(node.replace(src), new)
         return None
 
     return bottom_up((sink,), change)[sink]
+
+
+def part_axes(nodes: Iterable[UOp]) -> dict[UOp, set[int]]:
+    """By a kernel's arguments the axes of which its loads read every place, each of them one."""
+    found: dict[UOp, dict[int, set[UOp]]] = {}
+    for node in nodes:
+        if node.op is ops.LOAD:
+            axes = found.setdefault(node.src[0], {})
+            for axis, index in enumerate(access.indices_of(node)):
+                axes.setdefault(axis, set()).add(index)
+    return {
+        param: {
+            axis
+            for axis, places in axes.items()
+            if all(place.op is ops.CONST for place in places)
+            and len(places) == param.arg.shape[axis]
+        }
+        for param, axes in found.items()
+    }
+
+
+def _digits(index: UOp, size: int, whole: Span) -> tuple[UOp, ...]:
+    """The indices along the axes that an axis becomes."""
+    span, ranges = _span(index, size)
+    parts = whole.sizes[: len(whole.sizes) - len(ranges)]  # of which the index is in one
+    return (*(as_node(span.start // prod(span.sizes)) for _ in parts), *ranges)
 
 
 def split_shape(spans: Spans) -> Shape:

@@ -1,0 +1,160 @@
+"""Products of small integers in pairs: where they are computed so, and that sums are exact."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.agreement import Inputs, compiled, find_target, replay
+from tinyedge.choices import find_fallback
+from tinyedge.core import dtype as dt
+from tinyedge.core.compiler.options import Options
+from tinyedge.core.compiler.target import Target
+from tinyedge.core.dtype import DType
+from tinyedge.core.ir.reference import evaluate
+from tinyedge.core.program.device import Device
+from tinyedge.core.tensor.tensor import Tensor
+
+RNG = np.random.default_rng(6)
+
+
+def codes(dtype: DType, *shape: int) -> Any:
+    """All the values of a type, its ends among the first."""
+    low, high = dtype.limits
+    found = RNG.integers(low, high, shape, dtype.numpy, endpoint=True)
+    found.flat[:4] = low, high, high, low
+    return found
+
+
+def numbers(x: Tensor, zero: Any = 0, scale: Any = 1.0) -> Tensor:
+    """What codes stand for."""
+    whole = x.cast(dt.int32) - np.asarray(zero, np.int32)
+    return whole.cast(dt.float32) * np.asarray(scale, np.float32)
+
+
+def target_of(profile: str) -> Target:
+    """That of the fallback, or the cpu's with products in pairs."""
+    if profile == "wasm":
+        return find_fallback("wasm", "webgpu")
+    cpu = find_target("cpu")
+    return replace(cpu, profiles={profile: replace(cpu.profiles[profile], pairs=True)})
+
+
+def paired(outputs: dict[str, Tensor], inputs: Inputs, profile: str = "wasm") -> tuple[Any, int]:
+    """The compiled graph, and how many of its kernels compute products in pairs."""
+    options = Options(profile="default" if profile == "wasm" else profile)
+    state = compiled(outputs, inputs, target_of(profile), options)
+    assert state.program is not None
+    sources = [kernel.source for kernel in state.program.kernels]
+    return state, sum("te_pairs_" in source for source in sources)
+
+
+def check(y: Tensor, inputs: Inputs, expected: Any, device: Device, profile: str = "wasm") -> None:
+    """Exactly what is expected, by one kernel of pairs."""
+    state, count = paired({"y": y}, inputs, profile)
+    assert count == 1
+    found = replay(state.program, device, inputs.arrays)["y"]
+    np.testing.assert_array_equal(found, np.asarray(expected).astype(found.dtype))
+
+
+@pytest.mark.parametrize("profile", ["wasm", "sse", "default", "avx512"])
+@pytest.mark.parametrize(("steps", "columns"), [(64, 144), (37, 240)])
+@pytest.mark.parametrize(
+    ("data", "zero", "weights", "zeros"),
+    [(dt.uint8, 113, dt.int8, 0), (dt.int8, -7, dt.uint8, 129)],
+)
+def test_data_by_weights(
+    data: DType,
+    zero: int,
+    weights: DType,
+    zeros: int,
+    steps: int,
+    columns: int,
+    profile: str,
+    cpu_device: Device,
+) -> None:
+    """An odd sum has a zero beside its last step; scales are one of the data, and one a column."""
+    a, b = codes(data, 50, steps), codes(weights, steps, columns)
+    scales = np.exp2(RNG.integers(-4, 4, columns)).astype(np.float32)
+    apart = np.arange(columns) % zeros if zeros else np.zeros(columns, int)
+    inputs = Inputs()
+    y = numbers(inputs.new(a), zero, 0.5) @ numbers(Tensor.weight("w", b), apart, scales)
+    whole = (a.astype(int) - zero) @ (b.astype(int) - apart)
+    check(y, inputs, whole * (scales * 0.5), cpu_device, profile)
+
+
+def test_weights_lie_as_they_are_read() -> None:
+    """Both halves of a sum in panels as wide as a tile, from which words are made once for many
+    rows: no element lies anywhere else, so another program can have the same file.
+    """
+    inputs = Inputs()
+    w = numbers(Tensor.weight("w", codes(dt.int8, 64, 144)))
+    state, _ = paired({"y": numbers(inputs.new(codes(dt.uint8, 50, 64)), 3) @ w}, inputs)
+    (weight,) = (s for s in state.launches[-1].storages if s.role == "weight")
+    assert (weight.shape, weight.layout.order, weight.layout.panel) == ((2, 32, 144), (0, 1, 2), 8)
+    assert "int32_t shared0[256]" in state.program.kernels[-1].source
+
+
+def test_two_tensors_and_what_is_rounded(cpu_device: Device) -> None:
+    """What a kernel rounds lies in memory as bytes, of which another makes words."""
+    x = RNG.normal(size=(3, 20, 32)).astype(np.float32)
+    inputs = Inputs()
+    q = (inputs.new(x) * 40).round().cast(dt.int8)
+    y = numbers(q, 3) @ numbers(q, -5, 0.25).transpose(1, 2)
+    whole = np.clip(np.rint(x * np.float32(40)), -128, 127).astype(int)
+    state, count = paired({"y": y}, inputs)
+    assert count == 1
+    kept = [launch.storages[0].dtype for launch in state.launches]
+    assert kept == [dt.int8, dt.int32, dt.int32, dt.float32]
+    found = replay(state.program, cpu_device, inputs.arrays)["y"]
+    np.testing.assert_array_equal(found, (whole - 3) @ (whole + 5).transpose(0, 2, 1) * 0.25)
+
+
+def test_a_convolution_with_zeros_around(cpu_device: Device) -> None:
+    """They are zeros of numbers, which are other codes."""
+    a, b = codes(dt.uint8, 1, 18, 9, 9), codes(dt.int8, 64, 18, 3, 3)
+    inputs = Inputs()
+    scales = np.exp2(RNG.integers(-4, 4, (64, 1, 1, 1))).astype(np.float32)
+    weight = numbers(Tensor.weight("w", b), 0, scales)
+    pads = ((1, 1), (1, 1))
+    y = numbers(inputs.new(a), 99).conv(weight, strides=(2, 2), pads=pads)
+    exact = Tensor.weight("a", (a.astype(np.float64) - 99)).conv(
+        Tensor.weight("b", b * scales.astype(np.float64)), strides=(2, 2), pads=pads
+    )
+    check(y, inputs, evaluate([exact.node], {})[0], cpu_device)
+
+
+def test_sums_of_integers(cpu_device: Device) -> None:
+    """As operators on quantized tensors have them, without floats."""
+    a, b = codes(dt.uint8, 16, 40), codes(dt.uint8, 40, 16)
+    inputs = Inputs()
+    y = (inputs.new(a).cast(dt.int32) - 255) @ Tensor.weight("w", b).cast(dt.int32)
+    check(y, inputs, (a.astype(int) - 255) @ b, cpu_device)
+
+
+@pytest.mark.parametrize(
+    ("shape", "data", "zero", "scale", "count"),
+    [
+        ((16, 256, 40), dt.int16, 0, 1.0, 1),  # 256 products of 2^15 and 2^7 are within 32 bits
+        ((16, 512, 40), dt.int16, 0, 1.0, 0),
+        ((16, 256, 40), dt.int16, 1, 1.0, 0),  # beyond 16 bits
+        ((16, 256, 40), dt.uint16, 0, 1.0, 0),
+        ((16, 256, 40), dt.int8, 0, np.exp2(np.arange(256) / 8), 0),  # each step has its scale
+        ((15, 256, 40), dt.int8, 0, 1.0, 0),  # few rows
+        ((16, 640, 15), dt.int8, 0, 1.0, 0),  # few columns
+        ((16, 15, 640), dt.int8, 0, 1.0, 0),  # few steps
+    ],
+)
+def test_what_is_proved(
+    shape: Sequence[int], data: DType, zero: int, scale: Any, count: int
+) -> None:
+    """All else stays a product of floats."""
+    rows, steps, columns = shape
+    inputs = Inputs()
+    w = numbers(Tensor.weight("w", codes(dt.int8, steps, columns)))
+    y = numbers(inputs.new(codes(data, rows, steps)), zero, scale) @ w
+    assert paired({"y": y}, inputs)[1] == count

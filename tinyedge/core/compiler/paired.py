@@ -1,0 +1,266 @@
+"""Sums of products of small integers, two products at a time.
+
+    y[p, m] = sum(k: (a[p, k] * s) * (b[k, m] * t[m]))
+        ->  y[p, m] = sum(j: pairs(u[p, j], v[j, m])) * (s * t[m])
+            u[p, j] = a[p, j] & 0xffff | a[p, j + K / 2] << 16, and v of b alike
+
+So quantized models have them: a and b were rounded to 8 bits, from which a zero point is taken away
+and which are scaled. Where one instruction multiplies pairs of 16 bits and adds both products
+(`Caps.pairs`), it does twice what one does of floats, and the sum is exact. What is rounded lies in
+memory as the integers that it is; words of two are made of data once, before the product, and of
+weights where they are used, as these are stored in as few bits as they take.
+
+It is done where all integers are proved to fit 16 bits and all sums of them 32, and where each word
+serves many products.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tinyedge.core import dtype as dt
+from tinyedge.core.compiler.merged import MOVES, source_axis
+from tinyedge.core.compiler.schedule.products import repeated_axes
+from tinyedge.core.ir import args, ops, rewrite
+from tinyedge.core.ir.overflow import interval
+from tinyedge.core.ir.shapes import maximum, product
+from tinyedge.core.ir.uop import UOp, toposort
+from tinyedge.core.tensor.base import fixed
+from tinyedge.core.tensor.tensor import Tensor
+
+LEAST = 16  # products for which a word is used, and integers of a sum
+
+
+@dataclass(frozen=True)
+class _Side:
+    """A factor: views, the outermost first, of integers, which may be made floats and scaled."""
+
+    views: tuple[UOp, ...]
+    whole: UOp
+    scale: UOp | None
+
+    def axes(self, axis: int) -> list[int] | None:
+        """An axis of the factor in what each view is of; None: it is taken apart on the way."""
+        found: list[int] = []
+        for view in self.views:
+            below = source_axis(view, axis)
+            if below is None or view.src[0].shape[below] != view.shape[axis]:
+                return None
+            found.append(axis := below)
+        return found
+
+    def words(self, axis: int) -> UOp:
+        """The factor with words of two of its integers along an axis of them."""
+        below = self.axes(axis)
+        assert below is not None
+        *places, last = axis, *below
+        x = _joined(Tensor(self.whole), last)
+        if not is_constant(self.whole):
+            x = x.in_memory()
+        half = x.shape[last]
+        for view, place in zip(reversed(self.views), reversed(places), strict=True):
+            shape = tuple(half if a == place else size for a, size in enumerate(view.shape))
+            if view.op in (ops.RESHAPE, ops.EXPAND):
+                x = Tensor(UOp(view.op, x.dtype, (x.node,), shape))
+            elif view.op is ops.SHRINK:
+                spans = [(span.start, span.end) for span in view.arg]
+                spans[place] = (0, half)
+                x = x.shrink(spans)
+            else:
+                x = Tensor(UOp(view.op, x.dtype, (x.node,), view.arg))
+        return x.node
+
+    def factor(self, axes: tuple[int, ...]) -> Tensor | None:
+        """What the integers are scaled by, for each result of a sum over some axes; None where it
+        is not proved to be the same all along these.
+        """
+        assert self.scale is not None
+        single = self.scale
+        while single.op in MOVES and product(single.shape) != 1:
+            single = single.src[0]
+        if product(single.shape) == 1 and not _has_zeros(self.scale, single):
+            return Tensor(single).reshape(())
+        views = [*self.views]
+        below = self.scale
+        while below.op in MOVES:
+            views.append(below)
+            below = below.src[0]
+        if any(view.op is ops.PAD for view in views):
+            return None
+        top = rewrite.viewed(self.scale, self.views)
+        if not all(_is_repeated(views, axis) for axis in axes if top.shape[axis] != 1):
+            return None
+        ends = [(0, 1 if a in axes else size) for a, size in enumerate(top.shape)]
+        kept = [size for a, size in enumerate(top.shape) if a not in axes]
+        return Tensor(top).shrink(ends).reshape(kept)
+
+
+def with_paired_products(roots: tuple[UOp, ...]) -> dict[UOp, UOp]:
+    """Every node, mapped to one in which products of small integers are computed in pairs; nothing
+    where there are none.
+    """
+    found = {node: axis for node in toposort(roots) if (axis := _paired_axis(node)) is not None}
+    if not found:
+        return {}
+    sides = [side for node in found for side in _sides(node) or ()]
+    rounded = {n for side in sides for n in _integers(side.whole) if _is_rounded(n)}
+
+    def change(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
+        if node in rounded:
+            return Tensor(node.replace(src)).in_memory().node
+        return _paired(node.replace(src), found[node]) if node in found else None
+
+    return rewrite.bottom_up(roots, change)
+
+
+def _paired_axis(node: UOp) -> int | None:
+    """The axis along which a sum's products are paired: the longest that both factors have as it
+    is; None where the sum is not one of many small integers, or cannot be proved to be.
+    """
+    sides = _sides(node)
+    if sides is None or all(is_constant(side.whole) for side in sides):
+        return None
+    axes, shape = node.arg.axes, node.src[0].shape
+    steps = product(shape[a] for a in axes)
+    if not isinstance(steps, int) or not _are_shared(node):
+        return None
+    most = 1.0
+    for low, high in (interval(side.whole, _is_rounded) for side in sides):
+        least, greatest = dt.int16.limits
+        if low < least or high > greatest:
+            return None
+        most *= max(-low, high)
+    if most * steps > dt.int32.limits[1]:
+        return None
+    if any(side.scale is not None and side.factor(axes) is None for side in sides):
+        return None
+    whole = [a for a in axes if all(side.axes(a) is not None for side in sides)]
+    axis = max(whole, key=lambda a: fixed(shape[a]), default=None)
+    return axis if axis is not None and fixed(shape[axis]) >= LEAST else None
+
+
+def _are_shared(node: UOp) -> bool:
+    """Whether a product's rows and its columns are many."""
+    kept = [a for a in range(len(node.src[0].shape)) if a not in node.arg.axes]
+    for side in node.src[0].src:
+        own = repeated_axes(side)
+        if maximum(product(node.src[0].shape[a] for a in kept if a in own)) < LEAST:
+            return False
+    return True
+
+
+def _sides(node: UOp) -> tuple[_Side, _Side] | None:
+    """The factors of a sum of products, if both are made of integers."""
+    if node.op is not ops.REDUCE or node.arg.op is not ops.ADD or node.src[0].op is not ops.MUL:
+        return None
+    if node.dtype not in (dt.float32, dt.int32):
+        return None
+    one, other = map(_side, node.src[0].src)
+    return None if one is None or other is None else (one, other)
+
+
+def _side(node: UOp) -> _Side | None:
+    views = []
+    while node.op in MOVES:
+        views.append(node)
+        node = node.src[0]
+    scale = None
+    if node.op is ops.MUL and node.dtype is dt.float32:
+        one, other = node.src
+        node, scale = (one, other) if _made_of_integers(one) else (other, one)
+    if node.dtype is dt.float32:
+        if not _made_of_integers(node):
+            return None
+        node = node.src[0]
+    return _Side(tuple(views), node, scale) if node.dtype is dt.int32 else None
+
+
+def _made_of_integers(node: UOp) -> bool:
+    return node.op is ops.CAST and node.src[0].dtype is dt.int32
+
+
+def _is_rounded(node: UOp) -> bool:
+    return node.op is ops.CAST and node.src[0].dtype.is_float
+
+
+def _integers(node: UOp) -> list[UOp]:
+    """The integers that a node is made of."""
+    return toposort((node,), stop=_is_rounded)
+
+
+def is_constant(node: UOp) -> bool:
+    """Whether integers are made of weights alone."""
+    return not any(
+        _is_rounded(n)
+        or n.op is ops.LOOP_OUTPUT
+        or (n.op is ops.BUFFER and n.arg.source.data is None)
+        for n in _integers(node)
+    )
+
+
+def _has_zeros(node: UOp, below: UOp) -> bool:
+    """Whether views of one number have zeros beside it."""
+    while node is not below:
+        if node.op is ops.PAD:
+            return True
+        node = node.src[0]
+    return False
+
+
+def _is_repeated(views: list[UOp], axis: int) -> bool:
+    """Whether a tensor that views are of is the same all along an axis of them."""
+    for view in views:
+        if view.op is ops.EXPAND and view.src[0].shape[axis] == 1:
+            return True
+        below = source_axis(view, axis)
+        if below is None:
+            return False
+        axis = below
+    return False
+
+
+def _joined(whole: Tensor, axis: int) -> Tensor:
+    """Words of two integers each: of both halves of an axis, the second of which may be followed by
+    a zero.
+    """
+    size = whole.shape[axis]
+    half = (fixed(size) + 1) // 2
+    ends = [(0, n) for n in whole.shape]
+    low, high = list(ends), list(ends)
+    low[axis], high[axis] = (0, half), (half, size)
+    first, second = (whole.shrink(part).cast(dt.uint32) for part in (low, high))
+    if 2 * half > fixed(size):
+        second = second.pad([(0, int(a == axis)) for a in range(whole.ndim)])
+    return ((first & 0xFFFF) | (second << 16)).cast(dt.int32)
+
+
+def _paired(node: UOp, axis: int) -> UOp:
+    """The sum by pairs along an axis."""
+    sides = _sides(node)
+    assert sides is not None
+    axes = node.arg.axes
+    words = tuple(side.words(axis) for side in sides)
+    pairs = UOp(ops.PAIRS, dt.int32, words)
+    total = Tensor(UOp(ops.REDUCE, dt.int32, (pairs,), args.Reduce(ops.ADD, axes)))
+    return _scaled(total.cast(node.dtype), [*_factors(sides, axes)]).node
+
+
+def _factors(sides: tuple[_Side, _Side], axes: tuple[int, ...]) -> Iterator[Tensor]:
+    for side in sides:
+        if side.scale is not None:
+            factor = side.factor(axes)
+            assert factor is not None
+            yield factor
+
+
+def _scaled(total: Tensor, factors: list[Tensor]) -> Tensor:
+    """A sum by what both of its factors are scaled by, which is multiplied first: there are fewer
+    of these.
+    """
+    if not factors:
+        return total
+    scale = factors[0]
+    for factor in factors[1:]:
+        scale = scale * factor
+    return total * scale
