@@ -50,7 +50,7 @@ def paired(outputs: dict[str, Tensor], inputs: Inputs, profile: str = "wasm") ->
     state = compiled(outputs, inputs, target_of(profile), options)
     assert state.program is not None
     sources = [kernel.source for kernel in state.program.kernels]
-    return state, sum("te_pairs_" in source for source in sources)
+    return state, sum("_pairs_" in source for source in sources)
 
 
 def check(y: Tensor, inputs: Inputs, expected: Any, device: Device, profile: str = "wasm") -> None:

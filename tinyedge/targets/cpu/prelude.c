@@ -365,16 +365,50 @@ TE_INLINE int32_t te_pairs_i32(int32_t a, int32_t b) {
         return (m)((u)low + (u)((a >> 16) * (b >> 16)));                                            \
     }
 TE_PAIRS(i32x2, u32x2, 2)
+/* The same added to a sum, which where processors have VNNI is one instruction. */
+#define TE_ADD_PAIRS(m, u)                                                                          \
+    TE_INLINE m te_add_pairs_##m(m a, m b, m c) { return (m)((u)c + (u)te_pairs_##m(a, b)); }
+#define TE_PAIRS_BY(m, lanes, ...)                                                                  \
+    TE_INLINE m te_pairs_##m(m a, m b) {                                                            \
+        typedef int16_t halves __attribute__((vector_size(lanes * 4)));                             \
+        const halves x = (halves)a, y = (halves)b;                                                  \
+        return (m)__VA_ARGS__;                                                                      \
+    }
 #if defined(__wasm_simd128__)
-TE_INLINE i32x4 te_pairs_i32x4(i32x4 a, i32x4 b) {
-    typedef int16_t halves __attribute__((vector_size(16)));
-    return (i32x4)__builtin_wasm_dot_s_i32x4_i16x8((halves)a, (halves)b);
-}
+TE_PAIRS_BY(i32x4, 4, __builtin_wasm_dot_s_i32x4_i16x8(x, y))
+#elif defined(__SSE2__)
+TE_PAIRS_BY(i32x4, 4, __builtin_ia32_pmaddwd128(x, y))
 #else
 TE_PAIRS(i32x4, u32x4, 4)
 #endif
+#if defined(__AVX2__)
+TE_PAIRS_BY(i32x8, 8, __builtin_ia32_pmaddwd256(x, y))
+#else
 TE_PAIRS(i32x8, u32x8, 8)
+#endif
+#if defined(__AVX512BW__) && defined(__clang__)
+TE_PAIRS_BY(i32x16, 16, __builtin_ia32_pmaddwd512(x, y))
+#elif defined(__AVX512BW__)
+TE_PAIRS_BY(i32x16, 16, __builtin_ia32_pmaddwd512_mask(x, y, a, -1))
+#else
 TE_PAIRS(i32x16, u32x16, 16)
+#endif
+TE_ADD_PAIRS(i32x2, u32x2)
+#if defined(__AVX512VNNI__) && defined(__AVX512VL__) && !defined(__clang__)
+TE_INLINE i32x4 te_add_pairs_i32x4(i32x4 a, i32x4 b, i32x4 c) {
+    return (i32x4)__builtin_ia32_vpdpwssd_v4si(c, a, b);
+}
+TE_INLINE i32x8 te_add_pairs_i32x8(i32x8 a, i32x8 b, i32x8 c) {
+    return (i32x8)__builtin_ia32_vpdpwssd_v8si(c, a, b);
+}
+TE_INLINE i32x16 te_add_pairs_i32x16(i32x16 a, i32x16 b, i32x16 c) {
+    return (i32x16)__builtin_ia32_vpdpwssd_v16si(c, a, b);
+}
+#else
+TE_ADD_PAIRS(i32x4, u32x4)
+TE_ADD_PAIRS(i32x8, u32x8)
+TE_ADD_PAIRS(i32x16, u32x16)
+#endif
 
 /* x * 2^k, for t = 1.5 * 2^23 + k and |k| below 254, which the low bits of t have. */
 #define TE_SCALE(f, m, u)                                                                           \

@@ -113,7 +113,8 @@ class CPrinter(Printer):
             return
         factors = ", ".join(self.strip_parens(factor) for factor in part.src)
         name = self.names[accumulator]
-        self.line(f"{name} = te_fma_{short(node.dtype)}({factors}, {name});")
+        helper = "add_pairs" if part.op is ops.PAIRS else "fma"
+        self.line(f"{name} = te_{helper}_{short(node.dtype)}({factors}, {name});")
 
     def convert(self, node: UOp, value: str) -> str:
         source, target = node.src[0].dtype, node.dtype
@@ -279,9 +280,11 @@ def _made(cast: UOp) -> str:
 
 
 def _adds_product(node: UOp) -> bool:
-    """Whether a SET adds a product to a sum of vectors of float32."""
-    product = node.arg is ops.ADD and node.src[1].op is ops.MUL
-    return product and node.dtype.lanes > 1 and node.dtype.scalar is dt.float32
+    """Whether a SET adds a product to a sum of vectors of float32, or a pair of products."""
+    if node.arg is not ops.ADD or node.dtype.lanes == 1:
+        return False
+    product = node.src[1].op
+    return product is ops.PAIRS or (product is ops.MUL and node.dtype.scalar is dt.float32)
 
 
 def _may_wrap(node: UOp) -> bool:
