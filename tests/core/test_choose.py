@@ -13,6 +13,7 @@ from tinyedge.core.compiler.compile import compile_graph
 from tinyedge.core.compiler.counters import inner_loops
 from tinyedge.core.compiler.lower.cooperative import SCRATCH
 from tinyedge.core.compiler.optimize import choose
+from tinyedge.core.compiler.optimize.move import ranges
 from tinyedge.core.compiler.optimize.tiles import columns_pay
 from tinyedge.core.compiler.options import Options
 from tinyedge.core.ir import ops
@@ -149,6 +150,32 @@ def test_many_taps_are_copies(webgpu_device: Device) -> None:
     assert (inner.loads, inner.fused, inner.guards) == ({1: 14, 4: 7}, 56, 0)
     found = replay(state.program, webgpu_device, inputs.arrays)
     assert_agreement(found, reference({"y": y}, inputs, fp64_reference=True))
+
+
+@pytest.mark.parametrize(("side", "columns", "threads"), [(13, 24, 1), (5, 32, 16)])
+def test_parts_of_a_concatenation_have_vectors_along_their_filters(
+    side: int, columns: int, threads: int, webgpu_device: Device
+) -> None:
+    """Layers that write beside others read their filters as those that write alone: in vectors
+    along columns, which are not put together of numbers. 510 tiles of two sums have threads enough;
+    each sum of 104 is shared.
+    """
+    inputs, random = Inputs(), np.random.default_rng(4)
+    x = inputs.new(random.normal(size=(1, 16, side, side)).astype(np.float32))
+    y = x.conv(_filter(512, 16, 1, 1)).relu()
+    parts = [y.conv(_filter(n, 512, 1, 1)).relu() for n in (columns, 64)]
+    outputs = {"y": Tensor.concat(parts, 1).conv(_filter(8, columns + 64, 1, 1))}
+    state = compiled(outputs, inputs, find_target("webgpu"))
+    assert state.program is not None
+    first = list(state.kernels.values())[1]
+    sharers = [r.src[0].arg for r in ranges(first.moved) if r.arg.kind == "threads"]
+    assert (sharers or [1]) == [threads]
+    for kernel in state.kernels.values():
+        assert kernel.text is not None
+        made = (n for n in toposort(kernel.text.linear.statements) if n.op is ops.VECTOR)
+        assert all(len(n.src) == 1 for n in made)
+    found = replay(state.program, webgpu_device, inputs.arrays)
+    assert_agreement(found, reference(outputs, inputs, fp64_reference=True))
 
 
 def _head(x: Tensor) -> Tensor:

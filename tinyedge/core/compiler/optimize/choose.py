@@ -33,6 +33,7 @@ from tinyedge.core.compiler.optimize.reductions import (
     reductions,
     runs_along,
     sharing,
+    sharing_pays,
     sums_neighbors,
     threads_of_row,
 )
@@ -187,7 +188,7 @@ def _lay_out(kernel: MovedKernel, contraction: Roles | None) -> None:
         if contraction is not None and along in contraction["batch"]:
             unroll_window(kernel, sums)
     if len(found) == 1:
-        _share_long_reduction(kernel)
+        _share_long_reduction(kernel, sums)
     lanes = 1
     for number in kernel.left("threads"):
         lanes = kernel.extent(number)
@@ -272,14 +273,14 @@ def _outputs(kernel: MovedKernel) -> int:
     return prod(kernel.extent(number) for number in kernel.left("loop"))
 
 
-def _share_long_reduction(kernel: MovedKernel) -> None:
-    """A long reduction with few results is dealt out to threads."""
+def _share_long_reduction(kernel: MovedKernel, sums: int) -> None:
+    """A long reduction with few results is dealt out to threads. sums: of each thread alone."""
     outputs, serial = _outputs(kernel), kernel.left("reduce")
     if not kernel.caps.shared or not serial or outputs >= FEW_OUTPUTS:
         return
     number = max(serial, key=lambda n: (kernel.extent(n), -n))
     threads = sharing(outputs, kernel.extent(number))
-    if threads > 1:
+    if threads > 1 and (sums == 1 or sharing_pays(kernel, outputs, threads)):
         _share(kernel, number, threads, "threads")
 
 

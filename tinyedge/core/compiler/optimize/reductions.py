@@ -15,13 +15,14 @@ from tinyedge.core.compiler.caps import Caps
 from tinyedge.core.compiler.optimize.kinds import MOST_PARTIAL, To
 from tinyedge.core.compiler.optimize.move import find, ranges
 from tinyedge.core.compiler.optimize.moved import MovedKernel
-from tinyedge.core.compiler.optimize.tiles import UNROLL
+from tinyedge.core.compiler.optimize.tiles import UNROLL, idle
 from tinyedge.core.ir import access, ops
 from tinyedge.core.ir.polynomial import bounds, divisor, terms
 from tinyedge.core.ir.uop import UOp, as_size, toposort
 
 WORKGROUP = 64  # threads of a workgroup, where the device has workgroups
 FEW_OUTPUTS = 512  # with fewer results than this a long reduction is dealt out to threads
+COMBINED = 12  # steps of a sum that take as long as to leave a part of it and wait for the others
 PARTS = 16  # threads that share a reduction that is not that long
 KEPT = 16  # vectors of a row that a thread has in registers; or numbers, if it is no whole vectors
 MANY_ROWS = 16384  # so many keep the device busy with a thread each
@@ -44,6 +45,16 @@ def sharing(outputs: int, steps: int) -> int:
     if steps >= 2 * WORKGROUP:
         return WORKGROUP if steps >= 8 * WORKGROUP else PARTS
     return PARTS if outputs == 1 and steps >= PARTS else 1
+
+
+def sharing_pays(kernel: MovedKernel, outputs: int, threads: int) -> bool:
+    """Whether so many threads that share a tile's sums leave so much less of a device idle that it
+    is worth putting their parts together, of each sum at a barrier. outputs: how many tiles there
+    are.
+    """
+    steps = prod(map(kernel.extent, (*kernel.left("reduce"), *kernel.left("unroll"))))
+    work = 1 + threads * COMBINED / steps
+    return work * idle(outputs * threads, kernel.caps) < idle(outputs, kernel.caps)
 
 
 def threads_of_row(width: int, rows: int, caps: Caps) -> int:

@@ -339,9 +339,7 @@ def weight_layout(
             axes[index] = axis
         elif shape[axis] != 1 and not (caps.scalar_operands and axis in parts):
             return None if caps.scalar_operands else _columns_last(load, column, caps)
-    target = store.src[0].arg
-    vector = store.src[2 + target.layout.order[-1]] if target.layout.order else None
-    rounded = target.layout.room > 1
+    vector, rounded = _stored_along(store, caps), store.src[0].arg.layout.room > 1
     if column in axes:
         vector, rounded = column, True
     reduced = [r for r in reduce_order if r in axes]
@@ -359,6 +357,19 @@ def weight_layout(
         if reduced and not caps.scalar_operands and not _is_tap(reduced[-1], column, store):
             pads[-2] = caps.vector
     return Layout(tuple(order), tuple(pads))
+
+
+def _stored_along(store: UOp, caps: Caps) -> UOp | None:
+    """The range along which a store writes neighbors; in a part of what it writes to, as a
+    concatenation's, one of whole vectors.
+    """
+    order = store.src[0].arg.layout.order
+    index = access.indices_of(store)[order[-1]] if order else None
+    if index is None or index.op is ops.RANGE:
+        return index
+    along = terms(index)
+    runs = (r for r in index.ranges if along.get((r,), 0) == 1)
+    return next((r for r in runs if divisor(as_size(r.src[0])) % caps.vector == 0), None)
 
 
 def _is_tap(reduced: UOp, column: UOp | None, store: UOp) -> bool:
