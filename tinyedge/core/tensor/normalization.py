@@ -109,4 +109,8 @@ def local_response_norm(
     before, after = min((size - 1) // 2, farthest), min(size // 2, farthest)
     pads = [(0, 0), (before, after), *[(0, 0)] * (x.ndim - 2)]
     squares = (x * x).pad(pads).window(1, before + 1 + after).sum(-1)
-    return x / (squares * (alpha / size) + bias) ** beta
+    scale = squares * (alpha / size) + bias
+    if beta == 0.75 and bias > 0 and alpha >= 0:  # two roots are sooner found than a power
+        root = scale.sqrt()
+        return x / (root * root.sqrt())
+    return x / scale**beta
