@@ -189,14 +189,18 @@ def test_refusals(page: Any, backend: str) -> None:
           paint(half, canvas(), {colors: null}), paint(half, canvas(), {colors: 5}),
           paint(half, canvas(), {colors: [5]}), paint(half, canvas(), {colors: [null]}),
           paint(half, canvas(), {color: [[1, 2, 3]]}), paint(scores, canvas(), {colors: []}),
-          paint(half, away),
+          paint(half, away), paint(half, canvas(), {colors: [[256, 0, 0]]}),
+          paint(half, canvas(), {colors: [[300, 0, 0, 9]]}), paint(half, canvas(), 5),
+          paint(half, canvas(), {colors: [[0, -1, 0]]}), paint(scores, canvas(), {classes: "no"}),
+          paint(half, canvas(), {colors: "viridis"}),
         ];
-        const ids = (await Promise.all(faults)).map(({id}) => id);
+        const said = await Promise.all(faults), ids = said.map(({id}) => id);
         model.dispose();
-        return [...ids, (await paint(rgb, canvas())).id];
+        return [said.at(-1).next, ...ids, (await paint(rgb, canvas())).id];
         """,
     )
-    assert got == ["run.option"] * 20 + ["run.disposed"]
+    assert "colors are lists of bytes" in got.pop(0)
+    assert got == ["run.option"] * 26 + ["run.disposed"]
 
 
 def test_textures(page: Any) -> None:

@@ -210,7 +210,11 @@ def test_other_declarations(page: Any, root: Path) -> None:
         page,
         SETUP
         + """
-        const found = {};
+        const found = {}, large = await load("/rgb/");
+        // Of a device whose textures are smaller than the picture.
+        Object.defineProperty(large.device, "limits", {value: {maxTextureDimension2D: 46}});
+        large.device.createTexture = null;
+        found.large = numbers(await large.run({x: img}));
         for (const name of ["cover", "rgb", "gray"])
           found[name] = numbers(await (await load(`/${name}/`)).run({x: img}));
         const frames = await load("/frames/"), texture = textureOf(frames, "rgba8unorm");
@@ -228,6 +232,7 @@ def test_other_declarations(page: Any, root: Path) -> None:
     )
     for name in ("cover", "rgb", "gray"):
         _is_near(found[name], _expected(root, name, PICTURE))
+    _is_near(found["large"], found["rgb"])
     with tinyedge.load(root / "python" / "frames") as model:
         both = np.stack([PICTURE[:, ::-1], np.rot90(PICTURE, 2)])
         _is_near(found["frames"], np.array(model.run({"x": both})["output"]).ravel())
@@ -285,6 +290,13 @@ def test_pictures_are_read_at_once_and_textures_used_again(page: Any, root: Path
         const found = [];
         for (let i = 0; i < 4; i++) found.push(await shoot(() => off));
         const {copyExternalImageToTexture} = GPUQueue.prototype;
+        // What the GPU has against a picture in a texture that was used before.
+        const gone = textureOf(m, "rgba8unorm");
+        gone.destroy();
+        GPUQueue.prototype.copyExternalImageToTexture = function (from, to, size) {
+          return copyExternalImageToTexture.call(this, from, {texture: gone}, size);
+        };
+        const fault = await idOf(m.run({x: off}));
         let refused = 0;
         GPUQueue.prototype.copyExternalImageToTexture = function (from, ...more) {
           if (from.source instanceof ImageBitmap || from.source instanceof OffscreenCanvas)
@@ -293,14 +305,65 @@ def test_pictures_are_read_at_once_and_textures_used_again(page: Any, root: Path
           throw new TypeError("no such source");
         };
         found.push(await shoot(() => new VideoFrame(off, {timestamp: 0})));
-        return {found, textures: sizes.length, refused};
+        return {found, textures: sizes.length, refused, fault};
     """
     got = evaluate(page, SETUP + script)
     wanted = [_expected(root, "color", each) for each in (PICTURE, np.zeros_like(PICTURE))]
     for pair in got["found"]:
         for values, right in zip(pair, wanted, strict=True):
             _is_near(values, right)
-    assert got["textures"] == 2 and got["refused"] == 1
+    assert got["textures"] == 3 and got["refused"] == 1, "two, and the one of this test"
+    assert got["fault"] == "run.input.buffer"
+
+
+def test_pipelines_come_with_the_load(page: Any, root: Path) -> None:
+    """A picture makes none, whether the kernels or image.js come first, and what is no picture
+    waits for none. Of a texture that is used again the bind group is there.
+    """
+    held: list[Any] = []
+    page.route("**/image.js", lambda route: held.append(route))
+    page.route("**/go", lambda route: (held.pop().continue_(), route.fulfill(status=204)))
+    got = evaluate(
+        page,
+        SETUP
+        + """
+        const {createComputePipelineAsync, createBindGroup} = GPUDevice.prototype, entries = [];
+        let groups = 0, first = true, go;
+        const held = new Promise((resolve) => (go = resolve));
+        GPUDevice.prototype.createComputePipelineAsync = async function (descriptor) {
+          const {entryPoint} = descriptor.compute;
+          entries.push(entryPoint);
+          const asks = first;
+          first = false;
+          if (asks) await fetch("/go");
+          if (entryPoint === "picture") await held;
+          return createComputePipelineAsync.call(this, descriptor);
+        };
+        GPUDevice.prototype.createComputePipeline = null;
+        GPUDevice.prototype.createBindGroup = function (descriptor) {
+          groups++;
+          return createBindGroup.call(this, descriptor);
+        };
+        const found = [];
+        for (const name of ["color", "cover"]) {
+          const m = await load(`/${name}/`), bytes = {data: data.data, shape: [height, width, 4]};
+          const values = [numbers(await m.run({x: bytes}))], compiled = entries.splice(0);
+          go();
+          const before = groups, counts = [];
+          for (let i = 0; i < 3; i++) {
+            values.push(numbers(await m.run({x: img})));
+            counts.push(groups - before);
+          }
+          const pictures = compiled.filter((name) => name === "picture").length;
+          found.push([values, [compiled.at(-1), pictures, entries.length, counts]]);
+        }
+        return found;
+        """,
+    )
+    for name, (values, counts) in zip(("color", "cover"), got, strict=True):
+        for each in values:
+            _is_near(each, _expected(root, name, PICTURE))
+        assert counts == ["picture", 1, 0, [1, 1, 1]], name
 
 
 def test_textures_of_runs_that_never_begin(page: Any) -> None:
@@ -379,7 +442,8 @@ def test_refusals(page: Any) -> None:
           closed, broken, document.createElement("video"), new OffscreenCanvas(300, 9),
           {image: img, crop: {x: 30, width: 2}}, {image: img, crop: {x: 0.5}},
           {image: img, crop: {w: 1}},
-          {image: img, rotate: 45}, {image: img, zoom: 2}, texture(2), gone, new Blob([]),
+          {image: img, rotate: 45}, {image: img, zoom: 2}, {image: img, crop: 5},
+          {image: img, mirror: "yes"}, texture(2), gone, new Blob([]),
         ])
           found.push([await idOf(m.run({x})), ""]);
         found.push([await idOf(other.run({x: img, "x.uv": img}))]);
@@ -389,9 +453,10 @@ def test_refusals(page: Any) -> None:
         const said = [];
         const integers = device.createTexture({size: [9, 9], format: "rgba8uint", usage: 6});
         const promise = createImageBitmap(img);
+        const {lacking} = await m.run({x: texture(2)}).catch(({because: lacking}) => ({lacking}));
         for (const x of [promise, {image: promise}, document.body, new Float32Array(9), integers])
           said.push(await m.run({x}).catch(({id, because}) => [id, because]));
-        for (const x of [[img, null], [small, "a"], []])
+        for (const x of [[img, null], [small, "a"], [], [img, , img]])
           said.push(await frames.run({x}).catch(({id, because}) => [id, because]));
         for (const x of [[img, small], [img], img]) found.push([await idOf(frames.run({x}))]);
         found.push([await idOf(m.run({x: [img, img]}))]);
@@ -400,20 +465,22 @@ def test_refusals(page: Any) -> None:
         const stencil = device.createTexture({size: [9, 9], format: "stencil8", usage: 6});
         const bound = await m.run({x: stencil}).catch(({id, because}) => [id, because]);
         const good = await m.run({x: img});
-        return {ids: found.map(([id]) => id), good: good.output.data[0], said, bound, unheard};
+        const ids = found.map(([id]) => id);
+        return {ids, good: good.output.data[0], said, bound, unheard, lacking};
         """,
     )
     first, *ids = found["ids"]
     assert first == "run.input"
     assert ids[:3] == ["run.input"] * 3 and ids[3] == "run.shape"
-    assert ids[4:10] == ["run.input"] * 6
-    assert ids[10:13] == ["run.input.buffer", "run.dtype", "run.input"]
-    assert ids[13:] == ["run.dtype"] * 2 + ["run.shape"] * 4
+    assert ids[4:12] == ["run.input"] * 8
+    assert ids[12:15] == ["run.input.buffer", "run.dtype", "run.input"]
+    assert ids[15:] == ["run.dtype"] * 2 + ["run.shape"] * 4
+    assert found["lacking"] == "its texture lacks TEXTURE_BINDING"
     kinds = ("Promise", "Promise", "HTMLBodyElement", "Float32Array")
     said = [["run.dtype", f"it is {kind}, no picture"] for kind in kinds]
     said.append(["run.input", "its texture cannot be read"])
-    frames = ("frame 1 is Null", "frame 1 is String", "frame 0 is Undefined")
-    said += [["run.dtype", f"its {frame}, no picture"] for frame in frames]
+    frames = ("1 is Null", "1 is String", "0 is Undefined", "1 is Undefined")
+    said += [["run.dtype", f"its frame {frame}, no picture"] for frame in frames]
     assert found["said"] == said
     assert found["bound"][0] == "run.input.buffer" and "Stencil8" in found["bound"][1]
     assert not found["unheard"]

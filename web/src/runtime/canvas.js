@@ -18,9 +18,9 @@ function lookOf({name, shape, dtype}, options) {
     {classes = c > 4 || (c < 2 && /int(16|32|64)/.test(dtype) && !given.range)} = given,
     {colors: all = Array.from({length: classes && 64}, (_, i) => [67, 149, 221].map((n) => (n * i) & 255))} = given,
     ends = Array.from(range === "auto" ? [] : (range ?? [])),
-    // What is no list is one of no color, which is told below.
+    // What is no list is one of no color, which is told below, as is what is none.
     colors = Array.from(all?.length >= 0 ? all : [0], (each) => {
-      const [r, g, b, a = 255] = Array.from(each ?? []);
+      const [r, g, b, a = 255] = Array.from(each ?? [], (x) => (x >= 0 && x <= 255 ? x : NaN));
       return [r, g, b, 255].map((x) => (x * a) / 65025);
     });
   if (
@@ -30,7 +30,12 @@ function lookOf({name, shape, dtype}, options) {
     (classes ? !colors.length : c > 4) ||
     ![...ends, ...colors.flat()].every(Number.isFinite)
   )
-    fail("run.option", `output "${name}"`, `[${shape}] cannot be painted so`, "see docs/page.md");
+    fail(
+      "run.option",
+      `output "${name}"`,
+      `[${shape}] cannot be painted`,
+      "see docs/page.md: colors are lists of bytes",
+    );
   return {c, h, w, planar: !last, ends, classes, colors: c < 2 || classes ? colors : []};
 }
 
@@ -100,7 +105,7 @@ async function painter({device, owns}, output, options, format, cut = "") {
         fragment: {module, entryPoint: "paint", targets: [{format}]},
       }),
     ];
-  })()).catch(({message}) => fail("run.option", `output "${output.name}"`, message, "give a canvas, or another texture"));
+  })()).catch(({message}) => fail("run.option", `output "${output.name}"`, message, "give another texture"));
   const record = (encoder, gpu, texture) => {
     const begin = (pass, pipeline) => {
       const entries = [gpu, {buffer}].map((resource, binding) => ({binding, resource}));

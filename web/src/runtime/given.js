@@ -13,14 +13,25 @@ export function find(names, id, kind, name) {
   return i;
 }
 
-/** Options of `load`, and what they must be, wherever they are taken. @type {Record<string, [(value: any) => any, string]>} */
+/** @typedef {[(value: any) => any, string]} Kind */
+
+const isFunction = /** @type {Kind} */ ([(value) => value instanceof Function, "a function"]),
+  isFlag = /** @type {Kind} */ ([(value) => value === true, "a boolean"]),
+  isRecord = /** @type {Kind} */ ([isObject, "values by name"]);
+
+/** Options, and what they must be, wherever they are taken: the last ones are those of `load`. @type {Record<string, Kind>} */
 export const KINDS = {
+  latest: isFlag,
+  mirror: isFlag,
+  classes: isFlag,
+  symbols: isRecord,
+  limits: isRecord,
+  files: isRecord,
+  fetch: isFunction,
+  onProgress: isFunction,
   signal: [(value) => kindOf(value) === "AbortSignal", "an AbortSignal"],
   device: [(value) => value.queue, "a GPUDevice"],
   recover: [(value) => /^(states)$/.test(value), '"states"'],
-  files: [isObject, "addresses by name"],
-  fetch: [(value) => value instanceof Function, "a function"],
-  onProgress: [(value) => value instanceof Function, "a function"],
   integrity: [(value) => /^[\da-f]{64}$/.test(value), "the SHA-256, in hex"],
   module: [(value) => kindOf(value) === "WebAssembly.Module", "a WebAssembly.Module"],
   backend: [(value) => /^(webgpu|wasm)$/.test(value), '"webgpu" or "wasm"'],
@@ -29,7 +40,9 @@ export const KINDS = {
 
 /** A caller's options. One that does not exist is told: it may be a slip of the pen. */
 export function chosen(options, names, id = "run.option") {
-  for (const [name, value] of Object.entries((options ??= {}))) {
+  // What is no object has no entries, and is no name.
+  const entries = Object((options ??= {})) === options ? Object.entries(options) : [/** @type {any} */ ([[options]])];
+  for (const [name, value] of entries) {
     find(names, id, "option", name);
     const [good, what] = KINDS[name] ?? [];
     if (value && good && !good(value))

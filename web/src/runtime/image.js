@@ -195,18 +195,19 @@ export function takePictures(core) {
     );
     const quarters = (rotate / 90) & 3;
     need(rotate % 90 === 0, `rotate is ${rotate}`, "give 0, 90, 180 or 270, clockwise");
-    need(channels,  `it takes planes of ${from}`, `give arrays for ${name} and ${name}.uv`);
+    need(channels, `it takes planes of ${from}`, `give arrays for ${name} and ${name}.uv`);
     const most = Math.max(width, height);
     need(most <= max, `the picture is ${width} x ${height}`, `export with max:${most}`, "run.shape");
     const texture = kind === "GPUTexture" && image;
     need(
-      !texture ||
-        (texture.usage & 4 &&
-          texture.sampleCount === 1 &&
-          texture.dimension === "2d" &&
-          !texture.format.endsWith("int")),
+      !texture || texture.usage & 4,
+      "its texture lacks TEXTURE_BINDING",
+      "add GPUTextureUsage.TEXTURE_BINDING to its usage",
+    );
+    need(
+      !texture || (texture.sampleCount === 1 && texture.dimension === "2d" && !texture.format.endsWith("int")),
       "its texture cannot be read",
-      "give one in 2D, of one sample, not of integers, with TEXTURE_BINDING",
+      "give one in 2D, of one sample, not of integers",
     );
     const area = {x, y, width, height},
       turn = turned(area, quarters, mirror);
@@ -217,8 +218,11 @@ export function takePictures(core) {
   const refuse = (name, {message}) =>
     fail("run.input", `input "${name}"`, message, "give a picture that is loaded, of this origin or by CORS");
 
-  /** Bring a picture to a texture, at once; where the browser takes no such source, by a bitmap of it. */
-  const capture = (name, {image, texture, area}, taken) => {
+  /**
+   * Bring a picture to a texture, at once; where the browser takes no such source, by a bitmap of it. `faults`: promises of
+   * what the GPU has against it and the run does not wait for.
+   */
+  const capture = (name, {image, area}, taken, faults) => {
     const {x, y, width, height} = area;
     let frame, late, ready;
     /** Gives what the browser has against it. */
@@ -240,7 +244,9 @@ export function takePictures(core) {
     else ready = guard(core, () => bring(core, image, [x, y]) && snapshot(), [name]);
     ready?.catch(() => {});
     return async (run) => {
-      await ready;
+      // A texture that is new may lack memory, and what a run makes of a fault stays in states.
+      if (late || !frame?.written || m.states[0]) await ready;
+      else faults.push(ready);
       if (late) {
         const bitmap = await late.catch((error) => refuse(name, error));
         const fault = await guard(run, () => bring(run, bitmap, [0, 0]), [name]);
@@ -251,51 +257,72 @@ export function takePictures(core) {
     };
   };
 
-  /** Make a run's launches read textures in place of an input's bytes: as the entry point `picture` of their kernels does. */
+  /** What reads textures: the entry point `picture` of a kernel. `decoded`: where one of them is decoded by the device. */
+  const pipelineOf = ({device, modules}, kernel, decoded) =>
+    // Beside the modules, which go by number.
+    (modules[`picture${[kernel, decoded]}`] ??= device.createComputePipelineAsync({
+      label: "tinyedge picture",
+      layout: "auto",
+      compute: {module: modules[kernel], entryPoint: "picture", constants: {decodes: decoded}},
+    }));
+
+  // Faults are told by the run that needs them.
+  core.prepare = (core) => {
+    for (const {takes, launches} of declared.values())
+      for (const i of takes ? launches : []) pipelineOf(core, m.steps[i].kernel, false).catch(() => {});
+  };
+  // Else the kernels come later.
+  if (core.modules) core.prepare(core);
+
+  /** Bind groups of what is the model's alone, by the first frame. @type {WeakMap<any, any>} */
+  const bound = new WeakMap();
+
+  /** Make a run's launches read textures in place of an input's bytes. */
   const show = async (run, name, {buffer: number}, launches, shots, frames) => {
-    const {device, parsed: m, modules, ranges, sizeTable} = run,
-      [{uniform}] = frames,
-      place = new Float32Array(132),
-      decodes = [],
-      views = shots.map(({texture, area: {x, y}, turn}, n) => {
-        const from = texture || frames[n].texture,
-          [a, b, c, d, e, f] = turn.matrix,
-          // Of the texture that is the model's own only the crop is there.
-          [left, top] = texture ? [0, 0] : [x, y];
-        decodes[n] = from.format.endsWith("-srgb");
-        place.set([a, b, c, d, e - left, f - top, decodes[n]], 8 * n);
-        return from.createView({mipLevelCount: 1, dimension: "2d", arrayLayerCount: 1});
-      });
+    const {device, ranges, sizeTable} = run,
+      [first] = frames,
+      place = new Float32Array(8 * shots.length + 4),
+      sources = shots.map(({texture}, n) => texture || frames[n].texture),
+      decodes = sources.map(({format}) => format.endsWith("-srgb")),
+      decoded = decodes.includes(true),
+      theirs = shots.some(({texture}) => texture) && Object.assign([name], {usage: "TEXTURE_BINDING"});
+    shots.forEach(({texture, area: {x, y}, turn}, n) => {
+      const [a, b, c, d, e, f] = turn.matrix,
+        // Of the texture that is the model's own only the crop is there.
+        [left, top] = texture ? [0, 0] : [x, y];
+      place.set([a, b, c, d, e - left, f - top, decodes[n]], 8 * n);
+    });
     place.set(shots[0].turn.seen, 8 * shots.length);
-    device.queue.writeBuffer(uniform, 0, place);
-    const decoded = decodes.includes(true);
+    const written = place.join();
+    if (first.written !== written) device.queue.writeBuffer(first.uniform, 0, place);
+    first.written = written;
+    let known = bound.get(first);
+    if (theirs) run.theirs.usage = theirs.usage;
+    if (theirs || !known?.sources.every((source, n) => source === sources[n])) known = {sources, groups: []};
+    if (!theirs) bound.set(first, known);
     run.pipelined = Object.create(run.pipelined);
     run.grouped = [...run.grouped];
     for (const i of launches) {
       const {kernel, buffers} = m.steps[i],
-        // Beside the modules, which go by number.
-        pipeline = await (modules[`picture${[kernel, decoded]}`] ??= device.createComputePipelineAsync({
-          label: "tinyedge picture",
-          layout: "auto",
-          compute: {module: modules[kernel], entryPoint: "picture", constants: {decodes: decoded}},
-        })),
-        resources = [
+        pipeline = await pipelineOf(run, kernel, decoded);
+      const bind = () => {
+        const resources = [
           ...buffers.map((each) => each !== number && {...ranges[each], size: whole(ranges[each].size)}),
           ...(m.kernels[kernel].symbols ? [{buffer: sizeTable}] : []),
-          ...views,
-          {buffer: uniform},
+          ...sources.map((source) => source.createView({mipLevelCount: 1, dimension: "2d", arrayLayerCount: 1})),
+          {buffer: first.uniform},
         ];
-      const bind = () =>
-        device.createBindGroup({
+        return device.createBindGroup({
           label: "tinyedge picture",
           layout: pipeline.getBindGroupLayout(0),
           entries: resources
             .map((resource, binding) => ({binding, resource}))
             .filter(({resource}) => resource),
         });
+      };
       run.pipelined[kernel] = pipeline;
       // What the GPU has against a caller's texture is said by what binds it.
-      run.grouped[i] = await (shots.some(({texture}) => texture) ? guard(run, bind, [name]) : bind());
+      run.grouped[i] = known.groups[i] ??= await (theirs ? guard(run, bind, theirs) : bind());
     }
   };
 
@@ -322,11 +349,13 @@ export function takePictures(core) {
       if (turn.seen.join() !== shots[0].turn.seen.join())
         fail("run.shape", `input "${name}"`, "its frames differ in size", "give frames of one size");
     const back = shots.map(({turn}) => placementOf(turn.matrix, turn.seen, declaration));
+    const faults = [];
     let draw, drop;
-    if (takes) {
+    // A greater side fits no texture.
+    if (takes && Math.max(across, down) <= core.device.limits.maxTextureDimension2D) {
       const taken = [],
         own = async (run) => taken[taken.push(takeFrame(run)) - 1],
-        frames = shots.map((shot) => (shot.texture ? own : capture(name, shot, taken)));
+        frames = shots.map((shot) => (shot.texture ? own : capture(name, shot, taken, faults)));
       // What comes later on the queue may have them.
       drop = () => taken.splice(0).forEach(putBack);
       draw = async (run) => {
@@ -360,8 +389,9 @@ export function takePictures(core) {
       drop,
       draw(run, to) {
         const {placed: others} = run;
-        run.placed = (results) => {
-          others?.(results);
+        run.placed = async (results) => {
+          await others?.(results);
+          await Promise.all(faults);
           const placement = {...results.placement, [name]: several ? back : back[0]};
           // Those who go over the outputs do not meet it.
           if (!Object.keys(results).includes("placement"))

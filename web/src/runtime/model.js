@@ -34,12 +34,12 @@ async function imported(ask, name) {
       const [said, address] = /(?:module: |Import ')([^\s']+)|script failed|chunk/.exec(message) ?? [];
       if (!said || tries === TRIES) {
         delete found[name];
-        fail("load.network", name, message, "check the address, and serve the whole folder");
+        fail("load.network", name, message.replace(/#\d+/, ""), "check the address, and serve the whole folder");
       }
       await pause(tries);
       // A browser may keep what came of an address. One that differs behind the # is another, which servers do not see. This
       // file's own query may be what lets it through.
-      if (address)
+      if (address && tries < 2)
         ask = () => import(/* webpackIgnore: true */ address + (/\?[^#]*/.exec(import.meta.url) ?? "") + "#" + Date.now());
     }
 }
@@ -113,8 +113,7 @@ export class Model extends EventTarget {
 
   /** @param {string | URL} url @param {import("../tinyedge.js").LoadOptions} [options] */
   static async load(url, options) {
-    const names = ["limits", ...Object.keys(KINDS)],
-      {
+    const {
         onProgress,
         signal,
         device: given,
@@ -126,7 +125,7 @@ export class Model extends EventTarget {
         backend,
         module,
         powerPreference,
-      } = chosen(options, names, "load.option"),
+      } = chosen(options, Object.keys(KINDS).slice(4), "load.option"),
       base = folderOf(url, files),
       // After a failure downloads must stop too; after success nothing stays with the caller's signal.
       stop = new AbortController(),

@@ -22,12 +22,12 @@ export async function compile(core, sources, report) {
     return text;
   };
   const prelude = source(m.prelude),
-    codes = order.map((i) => prelude + source(m.kernels[i]));
+    codes = m.kernels.map((kernel) => prelude + source(kernel));
   // Faults of a module come back with its pipeline; the scope keeps them off the page's console.
   device.pushErrorScope("validation");
   core.modules = [];
-  for (const [n, i] of order.entries())
-    core.modules[i] = device.createShaderModule({label: `tinyedge ${m.kernels[i].entry}`, code: codes[n]});
+  for (const i of order)
+    core.modules[i] = device.createShaderModule({label: `tinyedge ${m.kernels[i].entry}`, code: codes[i]});
   device.popErrorScope().catch(() => {});
   core.pipelined = [];
   const made = order.map(async (i) => {
@@ -57,5 +57,7 @@ export async function compile(core, sources, report) {
   core.everyPipeline = Promise.all(made);
   // Told by the run that needs them.
   core.everyPipeline.catch(() => {});
+  // Of pictures, behind them.
+  core.prepare?.(core);
   await Promise.all(made.slice(0, own.size));
 }

@@ -6,8 +6,8 @@ import {namesOf} from "./check.js";
 
 /**
  * Give the device work, at once, and what that returns; what the device has against it becomes an error. `inputs`: those that are GPU buffers of the
- * caller's, of the kind "output" where there are such; undefined while memory is set up.
- * @param {any} core @param {(core: any) => any} work @param {string[] & {kind?: string}} [inputs]
+ * caller's, of the kind "output" where there are such, and the `usage` that the last of them needs; undefined while memory is set up.
+ * @param {any} core @param {(core: any) => any} work @param {string[] & {kind?: string, usage?: string}} [inputs]
  */
 export async function guard(core, work, inputs) {
   const {device} = core,
@@ -26,7 +26,7 @@ export async function guard(core, work, inputs) {
       `run.${kind}.buffer`,
       `${kind} "${given}"`,
       fault.message,
-      `give what is of model.device, with COPY_${inputs?.kind ? "DST" : "SRC"}, neither mapped nor destroyed`,
+      `give what is of model.device, with ${inputs?.usage ?? (inputs?.kind ? "COPY_DST" : "COPY_SRC")}, neither mapped nor destroyed`,
     );
   if (fault)
     fail(
@@ -117,7 +117,7 @@ export async function replay(core, {entry, symbols, sizes, writes}, keep, own) {
       return [name, result];
     }),
   );
-  run.placed?.(results);
+  await run.placed?.(results);
   return results;
 }
 

@@ -34,8 +34,8 @@ export async function start(core, onProgress) {
     tasks = [];
   for (const file of needed) {
     const number = m.files.indexOf(file);
-    // At most three at a time.
-    const task = Promise.resolve(tasks.at(-3))
+    // Two at a time at first, kernels and weights, then one: each has memory on its way.
+    const task = Promise.resolve(tasks[1] && tasks.at(-1))
       .then(() =>
         fetchFile(
           source,

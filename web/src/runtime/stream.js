@@ -25,6 +25,7 @@ export async function deliver(run, outputs, into) {
       {size} = kept,
       need = (good, next) => good || fail("run.output.buffer", `output "${name}"`, "it cannot go there", next);
     if (kindOf(given) === "GPUTexture") {
+      run.theirs.usage = "RENDER_ATTACHMENT";
       await intoTexture(run, output, given, need);
       continue;
     }
