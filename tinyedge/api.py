@@ -384,7 +384,8 @@ def export_graph(
         programs.append(replace(program, options={**program.options, **(record or {})}))
     program = programs[-1]
     largest = max((buffer.bytes for buffer in program.buffers), default=0)
-    for text in remarks(source, find_target(target), largest, compiled.caps):
+    pictures = (record or {}).get("images", ())
+    for text in remarks(source, find_target(target), largest, compiled.caps, pictures):
         (warn or _log.warning)(text)
     other = None
     if spare is not None:

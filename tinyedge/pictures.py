@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from tinyedge.core.errors import RunError
 from tinyedge.core.program.ports import describe
-from tinyedge.core.program.program import Port, Program
+from tinyedge.core.program.program import Entry, Port, Program, evaluate
 
 MODES = {"rgb": "RGB", "rgba": "RGBA", "gray": "L"}  # Pillow's names
 CHANNELS = {"rgb": 3, "rgba": 4, "gray": 1}
@@ -60,8 +60,9 @@ def opened(
         source = sources.get(stored)
         if source is None:
             continue
+        given = _pictures(value)
         if port := values.get(stored):
-            if _is_picture(value):
+            if given:
                 because = f"entry {entry!r} takes the values that the model reads, not a picture"
                 next = "give an array; other entries take the picture"
                 raise _refused(name, because, "run.dtype", describe(port), next)
@@ -70,27 +71,70 @@ def opened(
             because = f"it is {type(value).__name__}, whose width nobody knows"
             next = "of a file's content: PIL.Image.open(io.BytesIO(data))"
             raise _refused(name, because, "run.dtype", "a file's name, an image or an array", next)
-        if _is_picture(value):
-            found[name] = _pixels(name, value, source)
-        elif isinstance(value, (list, tuple)) and value and all(map(_is_picture, value)):
-            frames = [_pixels(name, each, source) for each in value]
-            if len({frame.shape for frame in frames}) > 1:
-                sizes = " and ".join(sorted({f"{f.shape[1]}x{f.shape[0]}" for f in frames}))
-                because = f"its frames are of {sizes} pixels"
-                raise _refused(name, because, "run.shape", "frames of one size")
-            found[name] = np.stack(frames)
+        if given:
+            found[name] = _frames(name, given, source, frames_of(program, name))
         else:
             _check_channels(name, value, source)
     return found
 
 
+def frames_of(program: Program, name: str) -> int:
+    """How many pictures an input takes that was declared as one: its frames, or 1."""
+    shape = next(port.shape for port in program.inputs if port.name == name)
+    axes = 4 if _sources(program)[ascii(name)[1:-1]] in MODES else 3  # nv12: planes of bytes
+    return evaluate(shape[0], {}) if len(shape) == axes else 1
+
+
+def usual_sizes(program: Program, entry: Entry) -> dict[str, int]:
+    """The symbols of an entry's pictures at the sizes that the model makes of them, as far as they
+    may be so large.
+    """
+    most = {symbol.name: symbol.max for symbol in program.symbols}
+    images = {each["input"]: each for each in program.options.get("images", ())}
+    ports = {ascii(port.name)[1:-1]: port for port in program.inputs_of(entry).values()}
+    sizes: dict[str, int] = {}
+    for name, image in images.items():
+        wanted = image["height"], image["width"]
+        for each, size in ((name, wanted), (f"{name}.uv", [-(-side // 2) for side in wanted])):
+            open_sizes = [s for s in (ports[each].shape if each in ports else ()) if s in most]
+            sizes |= {s: min(n, most[s]) for s, n in zip(open_sizes, size, strict=False)}
+    return sizes
+
+
+def _frames(name: str, given: Sequence[Any], source: str, count: int) -> np.ndarray[Any, Any]:
+    """[height, width, channels] of one picture, [frames, ..] of several."""
+    if len(given) != count:
+        are = "1 picture is" if len(given) == 1 else f"{len(given)} pictures are"
+        because = f"{are} given, and it takes {count}"
+        next = f"give {count}, in order: a list in Python, an --input {name}=FILE for each"
+        raise _refused(name, because, "run.shape", _several(count), next if count > 1 else "")
+    frames = [_pixels(name, each, source) for each in given]
+    if len({frame.shape for frame in frames}) > 1:
+        sizes = " and ".join(sorted({f"{f.shape[1]}x{f.shape[0]}" for f in frames}))
+        because = f"its pictures are of {sizes} pixels"
+        next = "scale them to one size first"
+        raise _refused(name, because, "run.shape", _several(count), next)
+    return np.stack(frames) if count > 1 else frames[0]
+
+
+def _several(count: int) -> str:
+    return "one picture" if count == 1 else f"{count} pictures of one size"
+
+
+def _pictures(value: Any) -> list[Any]:
+    """The pictures that a value is; none where it is something else."""
+    given = list(value) if isinstance(value, (list, tuple)) else [value]
+    return given if all(map(_is_picture, given)) else []
+
+
 def _check_is_no_file(program: Program, sources: Mapping[str, str], name: str, value: Any) -> None:
-    """Refuse the name of a file for an input that was not declared as a picture."""
-    if not isinstance(value, (str, os.PathLike)) or ascii(name)[1:-1] in sources:
+    """Refuse the names of files for an input that was not declared as a picture."""
+    files = [each for each in _pictures(value) if isinstance(each, (str, os.PathLike))]
+    if not files or ascii(name)[1:-1] in sources:
         return
     port = next((each for each in program.inputs if each.name == name), None)
     if port is not None:
-        because = f"it is the name of a file, {str(value)!r:.200}, and no picture is declared"
+        because = f"it is the name of a file, {str(files[0])!r:.200}, and no picture is declared"
         raise _refused(name, because, "run.dtype", describe(port), next_of(name))
 
 
@@ -125,7 +169,7 @@ def _pixels(name: str, value: Any, source: str) -> np.ndarray[Any, Any]:
         because = f"it takes the planes of {source}"
         raise _refused(name, because, "run.input", f"arrays for {name} and {name}.uv")
     try:
-        from PIL import Image, ImageOps
+        from PIL import Image, ImageOps, UnidentifiedImageError
     except ImportError:
         raise _refused(
             name,
@@ -135,18 +179,30 @@ def _pixels(name: str, value: Any, source: str) -> np.ndarray[Any, Any]:
             "pip install '.[pictures]' in a checkout of tinyedge",
         ) from None
     shown = repr(str(value))[:200]
+    array = f"an array of uint8 [height, width, {CHANNELS[source]}]"
     try:
         with _image(Image, value) as image:
             if image.mode.startswith(WIDE):
                 because = f"{shown} is in mode {image.mode!r}, whose values have more than 8 bits"
                 raise _refused(name, because, "run.input", "values of 0 to 255, as an array")
-            array = np.asarray(ImageOps.exif_transpose(image).convert(MODES[source]))
+            pixels = np.asarray(ImageOps.exif_transpose(image).convert(MODES[source]))
     except RunError:
         raise
     except Exception as error:  # a damaged file raises whatever its decoder does: SyntaxError, ...
-        because = f"{shown} cannot be read: {error}"
-        raise _refused(name, because, "run.input", "a picture that Pillow reads") from error
-    return array if array.ndim == 3 else array[..., None]
+        supported = f"a picture that Pillow reads, or {array}"
+        because, next = f"{shown} cannot be read: {error}", f"make a PNG of it, or {array}"
+        if isinstance(error, UnidentifiedImageError):
+            because = f"{shown} cannot be read: it is damaged, or no picture that Pillow knows"
+        elif isinstance(error, OSError) and error.strerror:  # the system's, not a decoder's
+            because, next = f"{shown} cannot be read: {error.strerror}", next_path(str(value))
+        raise _refused(name, because, "run.input", supported, next) from error
+    return pixels if pixels.ndim == 3 else pixels[..., None]
+
+
+def next_path(path: str) -> str:
+    """What to do where the system does not read the file of a path."""
+    where = "" if os.path.isabs(path) else " from the folder where this runs"
+    return f"check the file's path{where}, and that you may read it"
 
 
 def _image(pillow: Any, value: Any) -> Any:

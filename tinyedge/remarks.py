@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from math import isqrt
+from typing import Any
 
 from tinyedge.core import dtype as dtypes
 from tinyedge.core.compiler.caps import Caps
@@ -16,11 +18,27 @@ from tinyedge.core.tensor.graph import Graph, Graphs
 NAMES = 8  # that a warning lists
 
 
-def remarks(source: Graphs, target: Target, largest: int, caps: Caps) -> Iterator[str]:
-    """What a user of graphs on a target should know. largest: bytes of the largest buffer."""
+def remarks(
+    source: Graphs,
+    target: Target,
+    largest: int,
+    caps: Caps,
+    pictures: Sequence[Mapping[str, Any]] = (),
+) -> Iterator[str]:
+    """What a user of graphs on a target should know. largest: bytes of the largest buffer.
+    pictures: what the manifest records of them.
+    """
     yield from _narrowed(source, target, caps)
     yield from _beyond_bits(source, target, caps)
-    if largest > caps.binding_bytes:
+    large = list(_large_pictures(source, caps, pictures))
+    for name, bytes, side, fits in large:
+        yield (
+            f"a picture {name!r} of up to {side} x {side} pixels takes {bytes} bytes; not every "
+            f"{target.name} device binds more than {caps.binding_bytes}, and those that do not "
+            "will refuse the bundle: say a smaller greatest side, "
+            f"up to --image {name}=..,max:{fits}"
+        )
+    if largest > max(caps.binding_bytes, *(bytes for _, bytes, *_ in large), 0):
         yield _beyond(source, target, largest, caps)
     if target.runtime == "web":
         yield from _read_together(source, target, caps)
@@ -61,6 +79,20 @@ def _beyond_bits(source: Graphs, target: Target, caps: Caps) -> Iterator[str]:
             f"{target.name} has no 64-bit integers: {_shown(names)} computed in 32 bits, beyond "
             "which values are wrong"
         )
+
+
+def _large_pictures(
+    source: Graphs, caps: Caps, pictures: Sequence[Mapping[str, Any]]
+) -> Iterator[tuple[str, int, int, int]]:
+    """Pictures that take more than a device binds: name, bytes, greatest side, one that fits."""
+    sides = {each["input"]: each["max"] for each in pictures}
+    ports = {port.name: port for graph in source.entries.values() for port in graph.inputs}
+    kept = caps.stored_type(caps.computed_type(dtypes.uint8)).itemsize
+    for name, port in ports.items():
+        side = sides.get(ascii(name)[1:-1])
+        bytes = maximum(product(port.shape)) * kept
+        if side is not None and bytes > caps.binding_bytes:
+            yield name, bytes, side, isqrt(caps.binding_bytes * side * side // bytes)
 
 
 def _beyond(source: Graphs, target: Target, largest: int, caps: Caps) -> str:

@@ -84,10 +84,12 @@ def test_places(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("labels", "id", "says"),
     [
-        (NAMES[:2], "labels.size", "no axis has 2 places"),
+        (NAMES[:2], "labels.size", "2 names are given, and no axis has as many places"),
         (NAMES, "labels.place", "several axes have 3 places"),
         ({"x": NAMES}, "labels.place", "several axes"),
-        ({"x[0]": NAMES}, "labels.size", "no axis"),
+        ({"x[0]": NAMES}, "labels.size", r"axis 0 has 1 places[^$]*axis 1 has 3: say x\[1\]"),
+        ({"x[-1]": NAMES}, "labels.size", "axis 3 has 4 places"),
+        ({"x[4]": NAMES}, "labels.place", "there is no axis 4[^$]*from 0 to 3"),
         ({"y": NAMES}, "labels.output", "no output 'y'"),
         ({"x[1]": NAMES, "x[2]": NAMES}, "labels.twice", "already"),
         ({"x[1]": ["a", "", "c"]}, "labels.name", "name 2 is ''"),
@@ -138,6 +140,7 @@ def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
         assert execute([*command, labels]) == 1
         err = capsys.readouterr().err
         assert f"{said} [labels.size]" in err and "next       count the lines" in err
+        assert "the file has 2 lines, and axis 1 has 3 places: 'y' is float32" in err
     run = ["run", bundle, "--trust", "--input", str(array), "-o", str(tmp_path / "out")]
     assert execute(run) == 0
     assert "y: two 2, three 1, one 0.5" in capsys.readouterr().out

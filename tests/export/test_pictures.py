@@ -23,6 +23,7 @@ from tinyedge.core.tensor.tensor import Tensor
 from tinyedge.export.bundle.reading import read
 from tinyedge.export.pictures import parse, with_pictures
 from tinyedge.export.verify.verify import verify
+from tinyedge.remarks import remarks
 
 MEAN, STD = np.array([123.675, 116.28, 103.53]), np.array([58.395, 57.12, 57.375])
 RNG = np.random.default_rng(3)
@@ -167,8 +168,17 @@ def test_files(tmp_path: Path) -> None:
         assert np.array_equal(found, model.run({"x": Image.fromarray(picture)})["output"])
         with pytest.raises(RunError, match=r"x.width is 1..64"):
             model.run({"x": Image.fromarray(np.zeros((9, 65, 3), np.uint8))})
-        with pytest.raises(RunError, match="cannot be read"):
-            model.run({"x": str(tmp_path / "dog.png")})
+        for file, said in (
+            (
+                tmp_path / "dog.png",
+                "dog.png' cannot be read: No such file[^$]*check the file's path",
+            ),
+            (tmp_path, "cannot be read: Is a directory"),
+            (tmp_path / "m" / "manifest.json", "no picture that Pillow knows[^$]*make a PNG"),
+            ([tmp_path / "cat.png"] * 2, "2 pictures are given, and it takes 1"),
+        ):
+            with pytest.raises(RunError, match=said):
+                model.run({"x": file})
         run = ["run", str(tmp_path / "m"), "--out", str(tmp_path / "out"), "--input"]
         assert execute([*run, f"x={tmp_path / 'cat.png'}"]) == 0
         assert np.array_equal(found, np.load(tmp_path / "out" / "output.npy"))
@@ -185,6 +195,59 @@ def test_files(tmp_path: Path) -> None:
             model.run({"x": tmp_path / "deep.png"})
         with pytest.raises(RunError, match=r"x.height is 1..64"):
             model.run({"x": Image.new("RGB", (3, 0))})
+
+
+def test_files_of_several_pictures(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """An input of frames takes one file each, and so do several runs."""
+    from PIL import Image
+
+    pictures = RNG.integers(0, 256, (3, 19, 23, 3), np.uint8)
+    files = [tmp_path / f"{number}.png" for number in range(3)]
+    for file, picture in zip(files, pictures, strict=True):
+        Image.fromarray(picture).save(file)
+    Image.fromarray(pictures[0, :9]).save(tmp_path / "flat.png")
+    bundle, out = tmp_path / "m", tmp_path / "out"
+    for frames in (2, 1):
+        tinyedge.export_function(
+            lambda x: x * 2.0,
+            {"x": np.zeros((frames, 3, 8, 8), np.float32)},
+            target="cpu",
+            out=bundle,
+            images={"x": "cover,-1..1,max:64"},
+        )
+        with tinyedge.load(bundle) as model:
+            last = [files[2]] if frames == 1 else files[:2]
+            wanted = model.run({"x": [*last]})["output"]
+        given = [word for file in files[:2] for word in ("--input", f"x={file}")]
+        more = ["--steps", "3", "--input", f"x={files[2]}"] if frames == 1 else []
+        assert execute(["run", str(bundle), "--out", str(out), *given, *more]) == 0
+        assert np.array_equal(wanted, np.load(out / "output.npy"))
+        for odd, said in (
+            (
+                [f"x={tmp_path / 'flat.png'}"] * (frames > 1),
+                "pictures are of 23x19 and 23x9 pixels",
+            ),
+            ([f"x={files[1]}", f"x={files[2]}"], f"3 pictures are given, and it takes {frames}"),
+        ):
+            words = [word for each in odd for word in ("--input", each)]
+            capfd.readouterr()
+            assert execute(["run", str(bundle), "--out", str(out), *given[:2], *words]) == bool(odd)
+            assert not odd or said in capfd.readouterr().err
+    assert execute(["bench", str(bundle), "--runs", "1", "--dim", "x.height=16"]) == 0
+    said = capfd.readouterr().out
+    assert "x [16, 8, 3]," in said and "of another size by --dim x.width=N\n" in said
+
+
+def test_a_picture_beyond_what_devices_bind() -> None:
+    """The note names the word that makes it smaller."""
+    x = Tensor.input("x", (1, 3, 8, 8), dt.float32)
+    graph = Graph((Port("x", dt.float32, x.shape),), (Port("y", dt.float32, x.shape, x.node),))
+    graphs, records = with_pictures({"main": graph}, {"x": "0..1,max:4096,from:rgba"})
+    target = find_target("webgpu")
+    caps = target.caps("default")
+    (said,) = remarks(Graphs(graphs), target, 4096**2 * 16, caps, records)
+    assert "'x' of up to 4096 x 4096 pixels takes 268435456 bytes" in said
+    assert said.endswith("--image x=..,max:2896") and 2896**2 * 16 <= caps.binding_bytes
 
 
 @pytest.mark.parametrize(

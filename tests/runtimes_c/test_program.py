@@ -71,9 +71,16 @@ def test_refusals_say_what_is_taken(tmp_path: Path) -> None:
     np.save(folder / "double.npy", np.zeros((8, 16)))
     np.save(folder / "whole.npy", np.zeros((8, 16), np.float32))
     (folder / "cut.npy").write_bytes((folder / "whole.npy").read_bytes()[:-8])
+    (folder / "raw").write_bytes(bytes(504))
     for *words, why in (
         ("--input", "x=double.npy", "double.npy: input x takes float32, '<f4', the file has '<f8'"),
         ("--input", "x=cut.npy", "cut.npy: elements of input x are 512 bytes, the file has 504"),
+        (
+            *("--symbol", "N=2", "--input", "x=raw"),
+            "raw: elements of input x are 128 bytes, the file "
+            "has 504; that is --symbol N=2 --symbol M=16",
+        ),
+        ("--input", "x=none", "none: No such file or directory, for input x"),
         ("--input", "z=whole.npy", "z: no such input; entry main has x, bias"),
         ("--output", "z=z.npy", "z: no such output; entry main has y"),
         ("--entry", "train", "train: no such entry; the bundle has main"),

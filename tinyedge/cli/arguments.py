@@ -18,13 +18,15 @@ from tinyedge.export.arrays import is_array
 from tinyedge.export.bundle.golden import GoldenInput, generate
 from tinyedge.export.bundle.reading import Bundle
 from tinyedge.export.limits import USUAL
+from tinyedge.pictures import frames_of, next_of, next_path, opened, takes_pictures, usual_sizes
 
 INPUTS = click.option(
     "--input",
     "inputs",
     multiple=True,
     metavar="NAME=FILE.npy",
-    help="An input array; of an input that was declared by --image, also a file of a picture.",
+    help="An input array; of an input that was declared by --image, also a file of a picture. For "
+    "several frames give the option once for each, in order.",
 )
 
 DIMS = click.option(
@@ -190,19 +192,17 @@ def find_entry(program: Program, name: str | None) -> Entry:
     raise RunError(f"entry {name!r}", "there is no such entry", id="run.entry", supported=names)
 
 
-def read_inputs(program: Program, entry: Entry, given: Sequence[str]) -> dict[str, Array]:
+def read_inputs(
+    program: Program, entry: Entry, given: Sequence[str], steps: int = 1
+) -> dict[str, Array]:
     """Arrays from `NAME=FILE.npy` arguments; with one input, `FILE.npy` alone will do. A declared
-    picture may be a file of one.
+    picture may be a file of one, or as many files as it takes; of several runs, so many for each.
 
     Names may contain `=`: the split is where the text before it names an input.
     """
-    from tinyedge.pictures import opened, takes_pictures
-
-    arrays: dict[str, Array] = {}
+    files: dict[str, list[str]] = {}
     for argument in given:
         name, file = _split_input(entry, argument)
-        if name in arrays:
-            raise click.BadParameter(f"{name!r} is given twice", param_hint="--input")
         if name not in entry.inputs:
             raise RunError(
                 f"input {name!r}",
@@ -210,10 +210,39 @@ def read_inputs(program: Program, entry: Entry, given: Sequence[str]) -> dict[st
                 id="run.input",
                 supported=signature(program, entry),
             )
-        pictured = takes_pictures(program, name) and not is_array(file)
-        value = file if pictured else _read_array(Path(file), name)
-        arrays |= opened(program, {name: value}, entry.name)
-    return arrays
+        files.setdefault(name, []).append(file)
+    return {name: _read_input(program, entry, name, each, steps) for name, each in files.items()}
+
+
+def _read_input(
+    program: Program, entry: Entry, name: str, files: Sequence[str], steps: int
+) -> Array:
+
+    pictured = takes_pictures(program, name)
+    if len(files) > 1 and not (pictured and not any(map(is_array, files))):
+        because = f"{name!r} is given twice; only pictures may be several"
+        raise click.BadParameter(because, param_hint="--input")
+    if not pictured or is_array(files[0]):
+        array = _read_array(Path(files[0]), name)
+        opened(program, {name: array}, entry.name)
+        return array
+    count = frames_of(program, name)
+    runs = steps if len(files) == steps * count else 1
+    each = len(files) // runs
+    parts = [
+        opened(program, {name: list(files[start : start + each])}, entry.name)[name]
+        for start in range(0, len(files), each)
+    ]
+    if len({part.shape for part in parts}) > 1:
+        shown = " and ".join(sorted({str(list(part.shape)) for part in parts}))
+        raise RunError(
+            f"input {name!r}",
+            f"its pictures are of several sizes: {shown}",
+            id="run.shape",
+            supported="pictures of one size in all steps",
+            next="scale them to one size first",
+        )
+    return np.stack(parts) if runs > 1 else parts[0]
 
 
 def _split_input(entry: Entry, argument: str) -> tuple[str, str]:
@@ -231,17 +260,17 @@ def _split_input(entry: Entry, argument: str) -> tuple[str, str]:
 
 def _read_array(path: Path, name: str) -> Array:
     from tinyedge.export.arrays import read_array
-    from tinyedge.pictures import next_of
 
     try:
         return read_array(path)
     except ValueError as error:
+        next = "" if is_array(path) else next_of(name)
         raise RunError(
             f"input {name!r}, file {str(path)!r}",
             str(error),
             id="run.file",
             supported="a file written by numpy.save",
-            next=next_of(name) if path.is_file() and not is_array(path) else "",
+            next=next if path.is_file() else next_path(str(path)),
         ) from None
 
 
@@ -253,10 +282,12 @@ def generated_inputs(
     seed: int,
     run: int = 0,
 ) -> dict[str, Array]:
-    """Reproducible inputs for an entry's run number `run`, from the goldens' generator; sizes
-    default to maxima. ranges: of inputs whose values lie between other ends than usual.
+    """Reproducible inputs for an entry's run number `run`, from the goldens' generator; pictures
+    are as large as the model makes them, other sizes default to maxima. ranges: of inputs whose
+    values lie between other ends than usual.
     """
-    named = {symbol.name: symbol.max for symbol in program.symbols} | dict(symbols)
+    named = {symbol.name: symbol.max for symbol in program.symbols}
+    named |= usual_sizes(program, entry) | dict(symbols)
     arrays: dict[str, Array] = {}
     for position, port in enumerate(program.inputs_of(entry).values()):
         shape = tuple(evaluate(size, named) for size in port.shape)

@@ -30,6 +30,7 @@ from tinyedge.cli.output import bytes_of, say, say_json, seconds_of, several, st
 from tinyedge.core.program.ports import Array
 from tinyedge.core.program.program import Entry, Launch, Program, evaluate
 from tinyedge.core.program.replay import Replay
+from tinyedge.pictures import usual_sizes
 
 
 @click.command("bench")
@@ -58,8 +59,9 @@ def command(
     """Measure BUNDLE: latency, and time per kernel by the model's nodes.
 
     Inputs that are not given are generated, of numbers such as the golden case has: a training step
-    takes its own rate. Latency is from inputs that were handed to the device to arrays on the host;
-    the kernels' times are the device's own where it has a clock.
+    takes its own rate. Pictures are as large as the model makes them, other open sizes the
+    greatest; --dim says others. Latency is from inputs that were handed to the device to arrays on
+    the host; the kernels' times are the device's own where it has a clock.
     """
     found = read_bundle(bundle, variant)
     check_trust(found, trust)
@@ -67,6 +69,13 @@ def command(
     chosen = find_entry(program, entry)
     symbols = sizes(dims)
     arrays = read_inputs(program, chosen, inputs)
+    open_sizes = {
+        size
+        for port in program.inputs_of(chosen).values()
+        for size in port.shape
+        if port.name not in arrays and size not in symbols
+    }
+    assumed = [name for name in usual_sizes(program, chosen) if name in open_sizes]
     ranges = ranges_of(found, chosen, arrays)
     arrays = generated_inputs(program, chosen, symbols, ranges, 1) | arrays
     free = free_sizes(program, chosen, symbols)
@@ -115,7 +124,7 @@ def command(
         (
             seconds_of(seconds),
             f"{100 * seconds / total:.1f}%" if total else "-",
-            f"{step.flops / seconds * 1e-9:.2f}" if seconds and step.flops and greatest else "-",
+            _rate(program, step, seconds, greatest),
             kernel,
             ", ".join(step.nodes[:3]) + (" ..." if len(step.nodes) > 3 else ""),
         )
@@ -127,7 +136,13 @@ def command(
     say(f"device       {name}")
     if varying:
         shapes = ", ".join(f"{name} {shape}" for name, shape in varying.items())
-        say(f"inputs       {shapes}" + ("" if greatest else ", for which no rates are known"))
+        rates = (
+            "" if greatest else ", for which no rates are known of the kernels that read the sizes"
+        )
+        say(f"inputs       {shapes}{rates}")
+    if assumed:
+        others = " ".join(f"--dim {name}=N" for name in assumed)
+        say(f"pictures     as large as the model makes them; of another size by {others}")
     if found.variant:
         say(f"variant      {found.variant}")
     say(f"ready        {seconds_of(ready)} (open, compile, upload)")
@@ -137,6 +152,13 @@ def command(
     say(f"kernels      {seconds_of(total)} in {several(len(launches), 'launch')}")
     say(f"memory       {bytes_of(sum(arena.bytes for arena in program.arenas))} and weights")
     return 0
+
+
+def _rate(program: Program, step: Launch, seconds: float, greatest: bool) -> str:
+    """A launch's rate; "-" where its work is not known, as sizes are that it depends on."""
+    fixed = all(isinstance(count, int) for count in step.grid)
+    known = greatest or (fixed and not program.kernels[step.kernel].symbols)
+    return f"{step.flops / seconds * 1e-9:.2f}" if seconds and step.flops and known else "-"
 
 
 def _varying(

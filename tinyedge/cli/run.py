@@ -62,7 +62,8 @@ from tinyedge.labels import labels_of, top
     type=click.IntRange(1),
     default=1,
     help="Runs one after the other, which share the model's states; the last one's outputs are "
-    "written. An array with one more axis, of STEPS, has an input for each; so has --random.",
+    "written. An array with one more axis, of STEPS, has an input for each; so have STEPS files of "
+    "pictures, and --random.",
 )
 @click.option("--repeat", type=click.IntRange(1), default=1, help="Do it so many times.")
 @device_option
@@ -93,7 +94,7 @@ def command(
     check_trust(found, trust)
     program = found.program
     chosen = find_entry(program, entry)
-    arrays = read_inputs(program, chosen, inputs)
+    arrays = read_inputs(program, chosen, inputs, steps)
     symbols = sizes(dims)
     missing = [name for name in chosen.inputs if name not in arrays]
     if missing and not random:

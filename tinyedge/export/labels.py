@@ -34,7 +34,10 @@ def labels_of(graphs: Iterable[Graph], labels: Labels) -> list[dict[str, Any]]:
     for key, source in given.items():
         said = _said(key, source)
         names = _names(said, source)
-        output, axis = _place(ports, key, said, len(names))
+        held = f"{len(names)} names are given"
+        if isinstance(source, (str, os.PathLike)):
+            held = f"the file has {len(names)} line{'s' * (len(names) > 1)}"
+        output, axis = _place(ports, key, said, len(names), held)
         if output in records:
             raise _refused(said, f"output {output!r} has labels already", "labels.twice", "")
         records[output] = {"output": output, "axis": axis, "names": names}
@@ -70,8 +73,11 @@ def _names(said: str, source: Names) -> list[str]:
     return names
 
 
-def _place(ports: Sequence[Port], key: str, said: str, count: int) -> tuple[str, int]:
-    """The output that names are of, and its axis; -1 where its values are numbers of names."""
+def _place(ports: Sequence[Port], key: str, said: str, count: int, held: str) -> tuple[str, int]:
+    """The output that names are of, and its axis; -1 where its values are numbers of names.
+
+    held: how many names there are, in words.
+    """
     named = {port.name for port in ports}
     match = None if key in named else _KEY.fullmatch(key)
     output, axis = (match[1], int(match[2])) if match else (key, None)
@@ -93,10 +99,38 @@ def _place(ports: Sequence[Port], key: str, said: str, count: int) -> tuple[str,
         raise _refused(said, because, "labels.place", "OUTPUT[AXIS]=FILE")
     if output and axis is None and all(port.dtype.is_int for port in chosen):
         return output, -1
-    because = f"no axis has {count} places, one for each name: {shown}"
+    raise _no_place(chosen, axis, said, count, held)
+
+
+def _no_place(
+    ports: Sequence[Port], axis: int | None, said: str, count: int, held: str
+) -> InputError:
+    """The error of names that are of no axis, or not of the one that was said."""
+    shown = "; ".join(dict.fromkeys(f"{port.name!r} is {show(port)}" for port in ports))
     supported = "as many names as an output has classes; an output of integers, by its name"
     fix = "count the lines of the file: one for each class, in the model's order, none more"
-    raise _refused(said, because, "labels.size", supported, fix)
+    port, because = ports[0], f"{held}, and no axis has as many places: {shown}"
+    long = [number for number, size in enumerate(port.shape) if size != 1]
+    if axis is None and len(ports) == 1 and len(long) == 1:
+        axis = long[0]
+    if axis is None:
+        return _refused(said, because, "labels.size", supported, fix)
+    if not -len(port.shape) <= axis < len(port.shape):
+        because = f"there is no axis {axis}: {shown}"
+        return _refused(said, because, "labels.place", f"an axis from 0 to {len(port.shape) - 1}")
+    axis %= len(port.shape)
+    size = port.shape[axis]
+    if not _is_plain(port):
+        because, supported = f"{shown}, whose values have no order", "outputs of numbers"
+        fix = "name an output of scores"
+    elif not isinstance(size, int):
+        because, fix = f"{held}, and axis {axis} is open: {shown}", "fix its size by --dim"
+    else:
+        because = f"{held}, and axis {axis} has {size} places: {shown}"
+        if count in port.shape:
+            other = port.shape.index(count)
+            fix = f"axis {other} has {count}: say {port.name}[{other}]"
+    return _refused(said, because, "labels.size", supported, fix)
 
 
 def _is_plain(port: Port) -> bool:

@@ -181,11 +181,15 @@ static size_t npy_header(array *array, const te_port_info *input, const char *fi
     return start + length;
 }
 
-static array read_file(const char *name) {
+/* for_what: of what the file is, such as " for input x", or nothing. */
+static array read_file(const char *name, const char *for_what) {
     array result = {.rank = -1};
+    char words[256];
     FILE *file = fopen(name, "rb");
-    if (!file) stop(USAGE, strerror(errno), name);
-    if (fseek(file, 0, SEEK_END)) stop(USAGE, strerror(errno), name);
+    if (!file || fseek(file, 0, SEEK_END)) {
+        snprintf(words, sizeof words, "%s%s", strerror(errno), for_what);
+        stop(USAGE, words, name);
+    }
     const long bytes = ftell(file);
     if (bytes == LONG_MAX) stop(USAGE, "it is no file", name); /* a folder */
     rewind(file);
@@ -199,7 +203,9 @@ static array read_file(const char *name) {
 }
 
 static array read_array(const char *name, const te_port_info *input) {
-    array result = read_file(name);
+    char words[128];
+    snprintf(words, sizeof words, ", for input %s", input->name);
+    array result = read_file(name, words);
     if (!ends_with(name, ".npy")) return result;
     const size_t header = npy_header(&result, input, name);
     result.bytes -= header;
@@ -307,6 +313,34 @@ static int64_t symbol_size(const te_model *model, const arguments *a, int index)
     return size;
 }
 
+/* Refuse a file of other bytes than its input has: of a raw one the command line says the sizes. */
+static void check_bytes(const te_model *model, const te_port_info *info, const array *given,
+                        const array *wanted, const char *file) {
+    const size_t bytes = bytes_of(info->dtype, wanted->rank, wanted->shape);
+    const unsigned char *data = given->data;
+    char words[1024];
+    if (given->bytes == bytes) return;
+    if (given->rank < 0 && info->dtype == TE_UINT8 && given->bytes > 3 &&
+        (!memcmp(data, "\x89PNG", 4) || !memcmp(data, "\xff\xd8\xff", 3))) {
+        snprintf(words, sizeof words, "a PNG or JPEG; input %s takes its pixels, .npy or raw bytes",
+                 info->name);
+        stop(USAGE, words, file);
+    }
+    snprintf(words, sizeof words, "elements of input %s are %zu bytes, the file has %zu",
+             info->name, bytes, given->bytes);
+    int open = 0;
+    for (int axis = 0; axis < info->rank && given->rank < 0; axis++) {
+        te_symbol_info symbol;
+        if (info->symbol[axis] < 0) continue;
+        te_symbol(model, info->symbol[axis], &symbol);
+        const size_t used = strlen(words);
+        snprintf(words + used, sizeof words - used, "%s%s=%lld",
+                 open++ ? " --symbol " : "; that is --symbol ", symbol.name,
+                 (long long)wanted->shape[axis]);
+    }
+    stop(USAGE, words, file);
+}
+
 /* Bind an input to its array, whose memory the caller frees after the last run. */
 static void *bind(te_context *context, const te_model *model, const arguments *a, int input) {
     te_port_info info;
@@ -325,13 +359,7 @@ static void *bind(te_context *context, const te_model *model, const arguments *a
             array.rank = given.rank;
             memcpy(array.shape, given.shape, sizeof array.shape);
         }
-        const size_t bytes = bytes_of(info.dtype, array.rank, array.shape);
-        if (array.bytes != bytes) {
-            char words[256];
-            snprintf(words, sizeof words, "elements of input %s are %zu bytes, the file has %zu",
-                     info.name, bytes, array.bytes);
-            stop(USAGE, words, file);
-        }
+        check_bytes(model, &info, &given, &array, file);
     } else {
         if (a->save_states) fprintf(stderr, "note: input %s is generated\n", info.name);
         const bool floats = info.dtype >= TE_FLOAT16;
@@ -389,7 +417,7 @@ static void give(te_context *context, const te_model *model, const arguments *a,
 }
 
 static void load_states(te_context *context, const char *name) {
-    array file = read_file(name);
+    array file = read_file(name, "");
     check_of(name, context, te_load_states(context, file.data, file.bytes));
     free(file.data);
 }
