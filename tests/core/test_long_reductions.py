@@ -326,3 +326,26 @@ def test_exponentials_lie_in_the_result(name: str, cpu_device: Device) -> None:
     assert (result in first.buffers) == within and last.buffers.count(result) == 1
     expected = reference(outputs, inputs, fp64_reference=True)
     assert_agreement(replay(program, cpu_device, inputs.arrays), expected)
+
+
+def test_exponents_of_a_long_product_are_not_cut(cpu_device: Device) -> None:
+    """A quarter of a million factors come to 2^(2^25), and the others back to 1."""
+    quarter = 1 << 18
+    factors = np.full(4 * quarter, 2.0**-42, np.float32)
+    factors[:quarter] = 2.0**126
+    inputs = Inputs()
+    outputs = {"product": inputs.new(factors).prod()}
+    program = compiled(outputs, inputs, find_target("cpu")).program
+    assert program is not None
+    (product,) = replay(program, cpu_device, inputs.arrays).values()
+    assert product == reference(outputs, inputs)["product"] == 1.0
+
+
+def test_what_is_rounded_up_lies_along_no_other_output(cpu_device: Device) -> None:
+    """Parts of a product whose rows lie across, of which some are written in whole vectors."""
+    inputs = Inputs()
+    outputs = {"product": inputs.new(1 + floats(65, 13) * 0.1).prod(0)}
+    program = compiled(outputs, inputs, find_target("cpu"), Options(precision="fp16")).program
+    assert program is not None
+    expected = reference(outputs, inputs, fp64_reference=True)
+    assert_agreement(replay(program, cpu_device, inputs.arrays), expected)

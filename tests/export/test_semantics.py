@@ -260,6 +260,15 @@ row("product of many", "ReduceProd", [FACTORS, np.array([1], L)],
     f(-12, INF, 0, 0, NAN, -INF), constants=(1,), keepdims=0)
 row("product over all axes", "ReduceProd", [FACTORS[:1].reshape(2, 50, 50)],
     f(-12).reshape(1, 1, 1))
+BIG, SMALL = 2.0**100, 2.0**-100
+for count in (8, 60, 1000):
+    HALVES = np.full((5, count), BIG, F)
+    HALVES[0, 1::2], HALVES[1, count // 2 :], HALVES[2, : count // 2] = SMALL, SMALL, SMALL
+    HALVES[3, ::2], HALVES[3, 3], HALVES[4, 1:], HALVES[4, 1] = SMALL, 0, 1, 2.0**-99
+    row(f"product of {count}, great and small", "ReduceProd", [HALVES, np.array([1], L)],
+        f(1, 1, 1, 0, 2), constants=(1,), keepdims=0)
+    row(f"product of {count} that lie across", "ReduceProd", [HALVES.T, np.array([0], L)],
+        f(1, 1, 1, 0, 2), constants=(1,), keepdims=0)
 
 # Order and sums.
 

@@ -94,9 +94,9 @@ def form_kernels(state: Compilation) -> None:
         fp64_reference=state.options.fp64_reference,
     )
     state.follow(split_weights(state.roots, options))
-    state.follow(scale_long_products(state.roots))
+    fp16 = options.fp16_storage
+    state.follow(scale_long_products(state.roots, fp16_storage=fp16))
     if state.options.optimize:
-        fp16 = options.fp16_storage
         state.follow(keep_long_rows(state.roots, state.caps, fp16_storage=fp16))
         state.follow(split_long_reductions(state.roots, state.caps, fp16_storage=fp16))
     for entry in state.entries:

@@ -8,6 +8,7 @@ and also needs the kernels that write it there (schedule/kernels.py).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, Union
@@ -114,7 +115,27 @@ def reduce_array(
 
 
 def _reduced(reduce: args.Reduce, array: Array) -> Array:
+    if reduce.op is ops.MUL and array.dtype.kind == "f":
+        return _multiplied(array, reduce.axes)
     return reduce_array(reduce.op, array, reduce.axes, dt.from_numpy(array.dtype))
+
+
+def _multiplied(array: Array, axes: tuple[int, ...]) -> Array:
+    """The product of floats over axes, of which no part is infinite or 0 before the whole is."""
+    left = array.ndim - len(axes)
+    moved = np.moveaxis(array, axes, range(left, array.ndim))
+    kept, count = moved.shape[:left], math.prod(moved.shape[left:])
+    if not count:
+        return np.ones(kept, array.dtype)
+    fraction, exponent = np.frexp(moved.reshape(*kept, count).astype(np.float64))
+    power = exponent.sum(-1, dtype=np.int64)
+    with np.errstate(all="ignore"):
+        while fraction.shape[-1] > 1:
+            starts = np.arange(0, fraction.shape[-1], 512)  # so many from 1/2 to 1 have a product
+            fraction, exponent = np.frexp(np.multiply.reduceat(fraction, starts, axis=-1))
+            power += exponent.sum(-1)
+        whole = np.ldexp(fraction[..., 0], power.clip(-10_000, 10_000))
+        return np.asarray(whole).astype(array.dtype)
 
 
 def _reduce_element(node: UOp, indices: Indices, valid: UOp, new_range: NewRange) -> Element:

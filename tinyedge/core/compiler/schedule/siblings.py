@@ -40,6 +40,7 @@ from tinyedge.core.compiler.schedule.loops import (
 )
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.buffers import TensorBuffer
+from tinyedge.core.ir.polynomial import divisor, terms
 from tinyedge.core.ir.shapes import maximum, product
 from tinyedge.core.ir.uop import Size, UOp, as_size, toposort
 
@@ -165,7 +166,11 @@ def _join(a: _Kernel, b: _Kernel, between: Sequence[Step], former: Former) -> Dr
         return None
     before = [(o, o.dtype, o.layout) for k in (a, b) for o in k.draft.outputs]
     draft = former.joined(a.draft, b.draft)
-    pays = _is_of_rows(draft) if rows else _goes_on(a, b) or _shares(draft, a, b)
+    pays = (
+        _is_of_rows(draft) and _pads_alike(draft)
+        if rows
+        else _goes_on(a, b) or _shares(draft, a, b)
+    )
     if not pays:
         for output, dtype, layout in before:
             output.dtype, output.layout = dtype, layout
@@ -239,6 +244,23 @@ def _is_of_rows(draft: Draft) -> bool:
     rows = min((store.src[2].ranges for store in draft.sink.src), key=len)
     sums = (n for n in toposort((draft.sink,)) if n.op is ops.REDUCE_LOOP)
     return all(rows <= n.ranges for n in sums)
+
+
+def _pads_alike(draft: Draft) -> bool:
+    """Whether outputs whose elements lie beside each other along one range are rounded up in memory
+    alike: where they are, all of it is written.
+    """
+    stores = draft.sink.src
+    return not any(
+        divisor(as_size(r.src[0])) % max(rooms) and len(set(rooms)) > 1
+        for r in {r for store in stores for r in store.ranges}
+        if (rooms := [s.src[0].arg.layout.room for s in stores if _is_inner(s, r)])
+    )
+
+
+def _is_inner(store: UOp, along: UOp) -> bool:
+    """Whether elements of what is stored lie beside each other along a range."""
+    return dict(terms(store.src[2])).get((along,)) == 1
 
 
 def _updates(a: _Kernel, b: _Kernel) -> bool:
