@@ -10,11 +10,15 @@ In short:
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
 from tinyedge.core import values
 
+# Nothing else is imported here, not even `typing`: until `__main__.main` has begun, Ctrl-C shows a
+# traceback.
+TYPE_CHECKING = False
 if TYPE_CHECKING:  # what type checkers see; in a run, each is imported when it is first used
+    import typing
+
     from tinyedge.api import export_function, export_onnx
     from tinyedge.compiled import jit
     from tinyedge.core.errors import (
@@ -101,14 +105,14 @@ __all__ = [
 _MODULES = ("nn", "optim", "random")
 
 
-def _values() -> Any:
+def _values() -> typing.Any:
     return import_module("tinyedge.eager.realize")
 
 
 values.load = _values  # what computes tensors lies above the room of tensors
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> typing.Any:
     """Public names load what they need when they are first used."""
     if name in _MODULES:
         return import_module(f"tinyedge.{name}")

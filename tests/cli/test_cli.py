@@ -383,6 +383,21 @@ main()
     assert (result.returncode, result.stdout, result.stderr) == (130, "", "\ninterrupted\n")
 
 
+def test_little_is_imported_before_interrupts_are_caught() -> None:
+    script = """
+import json, sys
+import importlib
+before = set(sys.modules)
+import tinyedge.__main__
+print(json.dumps(sorted(set(sys.modules) - before)))
+"""
+    command = [sys.executable, "-S", "-c", script]
+    environment = {**os.environ, "PYTHONPATH": str(Path(cli.__file__).parents[2])}
+    result = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
+    names = ["tinyedge", "tinyedge.__main__", "tinyedge.core", "tinyedge.core.values"]
+    assert [name for name in json.loads(result.stdout) if name != "__future__"] == names
+
+
 def test_serve_until_interrupted(tmp_path: Path) -> None:
     path = write_bundle(programs.addition("webgpu"), tmp_path / "model.tinyedge")
     process = subprocess.Popen(

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+TYPE_CHECKING = False  # `typing` is not imported before the command line begins
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Any, Protocol
+else:
+    Protocol = object
 
 
 class Values(Protocol):
