@@ -2,7 +2,8 @@
 
     y = product of x[r]  ->  x[r] = m[r] * 2^e[r], 1 <= |m[r]| < 2
                              p[j] = product of m[64*j + r], s[j] = sum of e[64*j + r], r in 0..64
-                             and of p again, until there are at most 64; y = p * 2^s
+                             (or fewer, of which so many divide the count), and of p again, until
+                             there are at most 64; y = p * 2^s
 
 Whichever factors a kernel multiplies first, what they give would soon be infinite or 0 although the
 whole is not, and NaN where both meet: of 8 factors, of which four are 1e30 and four 1e-30, each
@@ -12,16 +13,19 @@ lane of a vector may have one kind. Two factors have no parts.
 from __future__ import annotations
 
 from tinyedge.core.ir import ops
+from tinyedge.core.ir.polynomial import divisor
 from tinyedge.core.ir.rewrite import bottom_up
 from tinyedge.core.ir.rules import index as ix
 from tinyedge.core.ir.shapes import maximum, product
-from tinyedge.core.ir.uop import UOp
+from tinyedge.core.ir.uop import Size, UOp
 from tinyedge.core.tensor.powers import BLOCK, FORMATS, kept, parts, times_power
 from tinyedge.core.tensor.tensor import Tensor
 
 # A sum of exponents is low + DIGIT * high: of so many that no int32 may hold it.
 DIGIT = 1 << 16
 BEYOND = 1 << 10  # an upper half of which no type holds the power
+LEAST = 16  # elements of a block
+WHOLE = 8  # of a vector
 
 
 def scale_long_products(roots: tuple[UOp, ...], *, fp16_storage: bool) -> dict[UOp, UOp]:
@@ -77,6 +81,15 @@ def _carried(low: Tensor, high: Tensor | None) -> Tensor:
 def _blocks(x: Tensor, value: int) -> Tensor:
     """x [.., n] in blocks of its elements, `value` behind the last."""
     length = x.shape[-1]
-    count = ix.ceildiv(length, BLOCK)
-    padded = x.pad([*((0, 0) for _ in x.shape[:-1]), (0, count * BLOCK - length)], value)
-    return padded.reshape((*x.shape[:-1], count, BLOCK))
+    size = _block(length)
+    count = ix.ceildiv(length, size)
+    padded = x.pad([*((0, 0) for _ in x.shape[:-1]), (0, count * size - length)], value)
+    return padded.reshape((*x.shape[:-1], count, size))
+
+
+def _block(length: Size) -> int:
+    """How many elements a block has: so many that they are whole vectors and none is padding, if
+    that can be.
+    """
+    sizes = [size for size in range(BLOCK, LEAST - 1, -1) if divisor(length) % size == 0]
+    return next((size for size in sizes if size % WHOLE == 0), sizes[0] if sizes else BLOCK)
