@@ -26,16 +26,16 @@ from tests.bench.chromium import EXACT_TIMESTAMPS, open_chromium
 from tinyedge.core.errors import TinyedgeError
 from tinyedge.serve import Server
 
-_BLANK = {"blank.html": ("text/html; charset=utf-8", "<!doctype html><title>kernels</title>")}
+BLANK = {"blank.html": ("text/html; charset=utf-8", "<!doctype html><title>kernels</title>")}
 
-_LOAD = """async () => {
+LOAD = """async () => {
   const {load} = await import("/tinyedge.js");
   globalThis.model = await load("/");
   globalThis.inputs = await model.example();
   await model.run(inputs);
   return model.stats;
 }"""
-_RUN = "async (times) => { for (let i = 0; i < times; i++) await model.run(inputs); }"
+RUN = "async (times) => { for (let i = 0; i < times; i++) await model.run(inputs); }"
 PATIENCE = 10.0
 _PROFILE = "() => model.profile(inputs)"
 
@@ -52,16 +52,16 @@ def measure(
     """
     with (
         open_chromium(EXACT_TIMESTAMPS) as chromium,
-        Server(bundle, pages=_BLANK) as server,
+        Server(bundle, pages=BLANK) as server,
         chromium.page() as page,
     ):
         page.goto(server.url + "blank.html")
         watch = chromium.stopwatch()
-        page.evaluate(_LOAD)
+        page.evaluate(LOAD)
         first = watch.read()
         watch, runs = chromium.stopwatch(), 0
         while runs < 1 or (watch.read().wall < seconds and runs < 100):
-            page.evaluate(_RUN, 1)
+            page.evaluate(RUN, 1)
             runs += 1
         spent = watch.read()
         samples: list[Any] = []

@@ -15,10 +15,26 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from tests.bench import baseline, cases, compare, cuda, exports, flops, kernels, page, report, size
+from tests.bench import (
+    baseline,
+    cases,
+    compare,
+    cuda,
+    exports,
+    flops,
+    kernels,
+    page,
+    report,
+    size,
+    split,
+)
 from tests.bench.server import Server, Site
 from tests.bench.side import as_files
 from tests.cuda.sass import Code
+from tests.imported import import_graph
+from tests.study import operations
+from tinyedge.choices import choose_options, find_target
+from tinyedge.core.compiler.compile import compile_graph
 
 FLOAT = TensorProto.FLOAT
 
@@ -311,3 +327,42 @@ def test_machine_code_is_counted() -> None:
     assert cells[3:] == ["159", "`spills`", "`spills`", "`spills`"]
     assert cuda.architecture("kernels-00087.cubin") == "sm_87"
     assert cuda.notes(rows) == ["without shared memory, m, sm_87: `spills` 10%"]
+
+
+def test_kinds_of_launches() -> None:
+    """By what kernels reduce, and by the nodes that they compute; and a manifest without some."""
+    for kind, case in {
+        "attention": operations.attention(2, 32, 16),
+        "contractions": operations.matmul(32),
+        "reductions": operations.layer_norm(8, 64),
+        "element by element": operations.elementwise("multiply-add", 1000),
+    }.items():
+        graph, _ = import_graph(case.make().SerializeToString())
+        state = compile_graph(graph, find_target("webgpu"), choose_options("webgpu"))
+        assert set(split.kinds(state, {})) == {kind}
+    # as a transform of Winograd's method: a convolution's node, and no sum
+    assert split.kinds(state, {"Mul_0": 9}) == ["contractions"]
+    steps = [{"op": "launch", "grid": [n, 1, 1]} for n in (7, 8)]
+    steps.insert(1, {"op": "copy"})
+    made_of = split.without({"steps": steps}, ["reductions", "attention"], ["attention"])
+    assert [step.get("grid") for step in made_of["steps"]] == [[7, 1, 1], None, [0, 1, 1]]
+
+
+def test_a_run_by_kind() -> None:
+    """4 GFLOP at 2 a CPU second are a floor of 2; 3 of them take 2.25, at 1.33 a second."""
+    row = {
+        "model": "m",
+        "size": "8",
+        "pace": 2.0,
+        "launches": {"contractions": 5, "attention": 2},
+        "flops": {"contractions": 3e9, "attention": 1e9},
+        "run": 3.0,
+        "rest": 0.15,
+        "kinds": {"contractions": 2.25, "attention": 0.3},
+    }
+    _, headings, ((*cells,),) = split.table({"models": [row]})
+    found = dict(zip(headings, cells, strict=True))
+    assert found["of the floor"] == found["of their floor"] == "1.50x"
+    assert found["contractions: CPU s (launches)"] == "2.25, 75 % (5)"
+    assert found["reductions: CPU s (launches)"] == "-"
+    assert (found["rest"], found["sum of all, of a run"]) == ("0.15, 5 %", "0.90x")

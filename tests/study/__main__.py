@@ -7,6 +7,7 @@
     python -m tests.study --target webgpu                   # also qcom, cuda: on their devices
     python -m tests.study gpu --json FOLDER                 # a lent GPU: operations, then models
     python -m tests.study fit --profile avx512              # constants of the compiler's cost rules
+    python -m tests.study fit --target webgpu               # those of devices
 
 Prints Markdown; exits with 1 where tinyedge itself gave no answer. What each figure means:
 docs/study.md.
@@ -25,7 +26,7 @@ from tests.bench import cases
 from tests.bench.worker import SideError
 from tests.study import (
     fit,
-    fit_windows,
+    fit_single,
     models,
     networks,
     operate,
@@ -34,7 +35,7 @@ from tests.study import (
     scale,
     sides,
 )
-from tests.study.device import programs
+from tests.study.device import programs, replayed
 from tests.study.sides import Effort
 from tinyedge.choices import find_target
 from tinyedge.core.errors import TinyedgeError
@@ -110,8 +111,16 @@ def _parser(study: str) -> argparse.ArgumentParser:
     elif study == "fit":
         names = ", ".join(networks.NETWORKS)
         parser.add_argument("models", nargs="*", metavar="MODEL", help=f"of {names}")
-        parser.add_argument("--profile", default="default", help="of the cpu (default: default)")
+        targets = tuple(dict.fromkeys(each.target for each in fit_single.CONSTANTS.values()))
+        parser.add_argument("--target", choices=targets, default="cpu", help="default: cpu")
+        parser.add_argument("--profile", default="default", help="of the target (default: default)")
         parser.add_argument("--dense", action="store_true", help="every tile that registers hold")
+        parser.add_argument(
+            "--only",
+            nargs="+",
+            choices=(TILES, *fit_single.CONSTANTS),
+            help=f"default: all of the target; {TILES}: with Winograd's method, cpu",
+        )
     else:
         axes = ", ".join(scale.AXES)
         parser.add_argument("axes", nargs="*", metavar="AXIS", help=f"of {axes}; default: all")
@@ -164,14 +173,27 @@ def _scale(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _fit(options: argparse.Namespace) -> dict[str, Any]:
-    _known(_parser("fit"), options.models, list(networks.NETWORKS))
-    _known(_parser("fit"), [options.profile], list(find_target("cpu").profiles))
-    runs = 3 * options.rounds
+    target, parser = options.target, _parser("fit")
+    _known(parser, options.models, list(networks.NETWORKS))
+    _known(parser, [options.profile], list(find_target(target).profiles))
+    here = [name for name, each in fit_single.CONSTANTS.items() if each.target == target]
+    here += [TILES] if target == "cpu" else []
+    _known(parser, options.only or here, here)
+    wanted, runs = options.only or here, 3 * options.rounds
     models = options.models or fit.MODELS
-    result = fit.measure(models, options.profile, options.dense, runs, _say)
-    return result | {"windows": fit_windows.measure(models, options.profile, runs, _say)}
+    result = fit.head(models, target, options.profile)
+    if target != "cpu":
+        result["versions"] = {"adapter": replayed.opened(target)[0].name}
+    if TILES in wanted:
+        result |= fit.measure(models, options.profile, options.dense, runs, _say)
+    single = [name for name in fit_single.CONSTANTS if name in wanted]
+    result["constants"] = {
+        name: fit_single.measure(name, models, options.profile, runs, _say) for name in single
+    }
+    return result | {"machine": sides.machine()}
 
 
+TILES = "tiles"
 STUDIES = {"operations": _operations, "models": _models, "scale": _scale, "fit": _fit}
 
 

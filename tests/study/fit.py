@@ -24,7 +24,7 @@ from unittest import mock
 import numpy as np
 import onnx
 
-from tests.study import networks, sides
+from tests.study import networks
 from tests.study.sides import Say
 from tinyedge.choices import choose_options, find_target
 from tinyedge.core.compiler import winograd
@@ -65,7 +65,7 @@ class Shape:
     """A convolution or product with a constant filter."""
 
     name: str
-    function: Callable[..., Any]
+    function: Any  # of tensors; or the file of a whole network
     inputs: Inputs
     convolution: tuple[int, ...] = ()  # channels, filters, height, width, of 3 x 3 by steps of 1
 
@@ -84,6 +84,8 @@ class Measured:
     programs: dict[str, Program] = field(default_factory=dict)
     tiles: dict[Tile, str] = field(default_factory=dict)  # the text of each candidate
     chosen: dict[Any, str] = field(default_factory=dict)  # the text, by what the rule answers
+    compiling: dict[str, float] = field(default_factory=dict)  # seconds, where they count
+    taken: Callable[[Program, Inputs, int], float] | None = None  # by default, `seconds_of`
 
     @property
     def best(self) -> float:
@@ -103,7 +105,8 @@ class Measured:
     def measure(self, texts: Iterable[str], runs: int) -> None:
         """Measure kernels for a round each."""
         for text in texts:
-            seconds = seconds_of(self.programs[text], self.shape.inputs, runs)
+            taken = self.taken or seconds_of
+            seconds = taken(self.programs[text], self.shape.inputs, runs)
             self.rounds.setdefault(text, []).append(seconds)
             self.seconds[text] = min(self.rounds[text])
 
@@ -117,7 +120,7 @@ def shapes(models: Sequence[str], make: Make | None = None) -> list[Shape]:
     """The different contractions of networks, those with a filter for all channels, or those of
     which `make` makes a shape, by the node and the shapes of its operands.
     """
-    make = make or _shape
+    make = make or contraction
     found: dict[str, Shape] = {}
     for model in models:
         graph = onnx.shape_inference.infer_shapes(networks.NETWORKS[model]()).graph
@@ -134,19 +137,19 @@ def shapes(models: Sequence[str], make: Make | None = None) -> list[Shape]:
     return list(found.values())
 
 
-def _shape(node: Any, x: tuple[int, ...], w: tuple[int, ...]) -> Shape | None:
+def contraction(node: Any, x: tuple[int, ...], w: tuple[int, ...]) -> Shape | None:
     given = {each.name: onnx.helper.get_attribute_value(each) for each in node.attribute}
     if 0 in (*x, *w) or given.get("group", 1) != 1:
         return None
     if node.op_type == "Conv":
         stride, pads = given["strides"][0], given.get("pads", [0, 0, 0, 0])
-        return _convolution(x, w, stride, pads[0])
+        return convolution(x, w, stride, pads[0])
     if node.op_type == "Gemm" and given.get("transB"):
         w = w[::-1]
-    return _product(int(np.prod(x[:-1])), *w)
+    return product(int(np.prod(x[:-1])), *w)
 
 
-def _convolution(x: tuple[int, ...], w: tuple[int, ...], stride: int, pad: int) -> Shape:
+def convolution(x: tuple[int, ...], w: tuple[int, ...], stride: int, pad: int) -> Shape:
     weight = random(w)
     _, channels, height, width = x
     filters, _, taps, _ = w
@@ -165,7 +168,7 @@ def _convolution(x: tuple[int, ...], w: tuple[int, ...], stride: int, pad: int) 
     )
 
 
-def _product(rows: int, depth: int, columns: int) -> Shape:
+def product(rows: int, depth: int, columns: int) -> Shape:
     weight = random((depth, columns))
     return Shape(
         f"{rows}x{depth} by {depth}x{columns}",
@@ -208,11 +211,15 @@ def tile_constants(profile: str) -> dict[str, float]:
     }
 
 
-def compiled(shape: Shape, profile: str, growth: float = 0.0) -> Program:
-    """A shape alone. growth: 0: without Winograd's method."""
-    options = replace(choose_options("cpu", profile=profile), winograd=growth)
-    graph, *_ = source_of((shape.function, shape.inputs), choose_import())
-    program = compile_graph(graph, find_target("cpu"), options).program
+def compiled(shape: Shape, profile: str, growth: float = 0.0, *, target: str = "cpu") -> Program:
+    """A shape alone. growth: 0: without Winograd's method, but for whole networks."""
+    options = choose_options(target, profile=profile)
+    if callable(shape.function):
+        options = replace(options, winograd=growth)
+        graph, *_ = source_of((shape.function, shape.inputs), choose_import())
+    else:
+        graph, *_ = source_of(shape.function, choose_import())
+    program = compile_graph(graph, find_target(target), options).program
     assert program is not None
     return program
 
@@ -403,10 +410,22 @@ def search(
     return min(near, key=distance), {"now": before, "fitted": least, "least": least}
 
 
+def head(models: Sequence[str], target: str, profile: str) -> dict[str, Any]:
+    """Of the report: what was measured by what."""
+    versions = {"compiler": find().version} if target == "cpu" else {}
+    return {
+        "study": "fit",
+        "versions": versions,
+        "target": target,
+        "profile": profile,
+        "models": list(models),
+    }
+
+
 def measure(
     models: Sequence[str], profile: str, dense: bool, runs: int, say: Say
 ) -> dict[str, Any]:
-    """The report: a row for each shape, and the constants before and after."""
+    """Of the report: a row for each shape, and the constants before and after."""
     found, transformed = [], []
     for shape in shapes(models):
         say(f"tiles of {shape.name}")
@@ -429,11 +448,6 @@ def measure(
     before = {name: getattr(winograd, name) for name in WINOGRAD_GRIDS}
     after, gains = search(WINOGRAD_GRIDS, before, winograd_loss)
     return {
-        "study": "fit",
-        "machine": sides.machine(),
-        "versions": {"compiler": find().version},
-        "profile": profile,
-        "models": list(models),
         "tiles": {"now": now, "fitted": fitted, "loss": losses, "unknown": off},
         "winograd": {"now": before, "fitted": after, "loss": gains},
         "agreement": {

@@ -331,6 +331,64 @@ def _scale(result: Result) -> tuple[list[Table], list[str]]:
 
 def _fit(result: Result) -> tuple[list[Table], list[str]]:
     """Tables of shapes, and of constants: those in the source beside those that fit best."""
+    single = result["constants"]
+    tables = [*(_fit_tiles(result) if "tiles" in result else [])]
+    for name, found in single.items():
+        rows = [
+            [
+                *(row["shape"], str(row["tried"]), time(row["best_seconds"])),
+                ", ".join(f"{value:g}" for value in row["values"]),
+                *(_loss(row, word) for word in ("now", "fitted")),
+            ]
+            for row in found["rows"]
+        ]
+        tables += [(f"{name}: shapes that it decides", _SHAPES, rows), _by_value(name, found)]
+    fitted = {name: result[name] for name in ("tiles", "winograd") if name in result} | single
+    constants = [
+        [name, f"{each['now'][name]:g}", f"{each['fitted'][name]:g}"]
+        for each in fitted.values()
+        for name in each["now"]
+    ]
+    losses = [
+        [of, *(f"{100 * each['loss'][word]:.1f} %" for word in ("now", "fitted"))]
+        for of, each in fitted.items()
+    ]
+    if "agreement" in result:
+        told = (f"{result['agreement'][word]:.2f}" for word in ("now", "fitted"))
+        losses.append(["rank agreement of cost and time (Spearman)", *told])
+    same = all(each["now"] == each["fitted"] for each in fitted.values())
+    verdict = (
+        "The constants in the source are as good as any."
+        if same
+        else "Write the fitted constants into tinyedge/core/compiler, with [changes kernels]."
+    )
+    thread = ", one thread" if result["target"] == "cpu" else ""
+    notes = []
+    for name, each in single.items():
+        told = f"{name} decides kernels of {len(each['rows'])} of {each['shapes']} shapes."
+        share = f" Seconds: a run with a part in {each['runs']} of its compiling."
+        notes.append(told + (share if each["runs"] else ""))
+    return [
+        *tables,
+        ("Constants", ["constant", "now", "fitted"], constants),
+        ("Mean over the shapes", ["slower than the best", "now", "fitted"], losses),
+    ], [f"{result['target']}, profile {result['profile']}{thread}. {_KNOWN}", *notes, verdict]
+
+
+def _by_value(name: str, found: Result) -> Table:
+    """What each value of a constant leads to; with what compiling takes, where that counts."""
+    headings = [name, "slower than the best, mean"]
+    counts = [["kernels", "compiling all"]] if found["runs"] else []
+    rows = []
+    for value in found["values"]:
+        row = [f"{value['value']:g}", f"{100 * value['loss']:.1f} %"]
+        more = [str(value["kernels"]), time(value["compiling"])]
+        rows.append([*row, *(more if counts else ())])
+    return f"{name}: values", [*headings, *(text for each in counts for text in each)], rows
+
+
+def _fit_tiles(result: Result) -> list[Table]:
+    """Of tiles, and of Winograd's method."""
     rows = [
         [
             row["shape"],
@@ -349,54 +407,21 @@ def _fit(result: Result) -> tuple[list[Table], list[str]]:
         ]
         for row in result["transforms"]
     ]
-    windows = [
-        [
-            *(row["shape"], str(row["tried"]), time(row["best_seconds"])),
-            *(_loss(row, word) for word in ("now", "fitted")),
-        ]
-        for row in result["windows"]["rows"]
-    ]
-    fitted = ("tiles", "winograd", "windows")
-    constants = [
-        [
-            name,
-            f"{result[of]['now'][name]:g}",
-            f"{result[of]['fitted'][name]:g}",
-        ]
-        for of in fitted
-        for name in result[of]["now"]
-    ]
     chosen = ["now", "slower than the best", "fitted", "slower than the best"]
-    losses = [
-        [
-            of,
-            f"{100 * result[of]['loss']['now']:.1f} %",
-            f"{100 * result[of]['loss']['fitted']:.1f} %",
-        ]
-        for of in fitted
-    ]
-    agreement = "rank agreement of cost and time (Spearman)"
-    losses.append([agreement, *(f"{result['agreement'][word]:.2f}" for word in ("now", "fitted"))])
-    same = all(result[of]["now"] == result[of]["fitted"] for of in fitted)
-    verdict = (
-        "The constants in the source are as good as any."
-        if same
-        else "Write the fitted constants into tinyedge/core/compiler, with [changes kernels]."
-    )
     return [
         ("Tiles", ["shape", "kernels tried", "best tile", "best", *chosen], rows),
         ("Winograd's method", ["shape", *_ALTERNATIVES, *chosen], alternatives),
-        ("Windows with a filter for each channel", ["shape", *_WINDOWS], windows),
-        ("Constants", ["constant", "now", "fitted"], constants),
-        ("Mean over the shapes", ["slower than the best", "now", "fitted"], losses),
-    ], [f"Profile {result['profile']}, one thread. {_KNOWN}", verdict]
+    ]
 
 
 _KNOWN = "In parentheses: by how much rounds differ, of which the least counts."
 
 
 _ALTERNATIVES = ("plain", "F4", "F2")
-_WINDOWS = ("kernels tried", "best", "slower than the best, now", "fitted")
+_SHAPES = [
+    *("shape", "kernels tried", "best", "by a value of"),
+    *("slower than the best, now", "fitted"),
+]
 
 
 def _loss(row: Result, word: str) -> str:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from onnx import helper
 
-from tests.study import __main__, fit, fit_windows, report
+from tests.study import __main__, fit, fit_single, report
 from tinyedge.core.compiler import winograd
 from tinyedge.core.compiler.optimize import tiles
 
 
 def small() -> list[fit.Shape]:
     return [
-        fit._convolution((1, 16, 8, 8), (16, 16, 3, 3), 1, 1),
-        fit._product(7, 24, 48),
+        fit.convolution((1, 16, 8, 8), (16, 16, 3, 3), 1, 1),
+        fit.product(7, 24, 48),
     ]
 
 
@@ -151,33 +152,63 @@ def test_the_report(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixtu
         fit, "GRIDS", {"SUMS_IN_FLIGHT": (10,), "SUMS_SPILLED": (14,), "load_cost": (1.0,)}
     )
     monkeypatch.setattr(fit, "WINOGRAD_GRIDS", {"TRANSFORM": (12.0,), "FILTER": (8.0,)})
+    monkeypatch.setattr(fit_single, "WINDOWS", ())
+    monkeypatch.setattr(fit_single, "COLUMNS", ())
     assert __main__.main(["fit", "resnet18", "--rounds", "1"]) == 0
     said = capsys.readouterr().out
     assert "| load_cost | 1 | 1 |" in said
     assert "as good as any" in said
-    assert "| BORDERS | 0.1 | 0.1 |" in said
+    assert "| BORDERS | 0.1 | 0.1 |" in said and "BORDERS decides kernels of 0 of 0" in said
     result: dict[str, Any] = fit.measure(["resnet18"], "default", False, 1, lambda _: None)
     assert [row["now_loss"] >= 0 for row in result["shapes"]] == [True, True]
-    assert report.plots(result) == {}
+    assert report.plots(fit.head([], "cpu", "default") | result) == {}
 
 
-def test_borders_are_fitted_to_layers_of_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each cost's kernel is the compiler's own, and the fastest one's cost is taken."""
-    weights = helper.make_node("Conv", ["x", "w"], ["y"], group=8, strides=[1, 1], pads=[1] * 4)
-    made = fit_windows.window(weights, (1, 8, 24, 160), (8, 1, 3, 3))
-    assert made is not None and made.inputs["x"].shape == (1, 24, 160, 8)
-    assert fit_windows.window(weights, (1, 8, 24, 160), (16, 1, 3, 3)) is None
-    monkeypatch.setattr(fit, "shapes", lambda models, make: [made])
+def alone(models: list[str]) -> list[fit.Shape]:
+    """A shape of each constant's kind, which it decides."""
+    node = helper.make_node("Conv", ["x", "w"], ["y"], group=8, strides=[1, 1], pads=[1] * 4)
+    channels = fit_single.window(node, (1, 8, 24, 160), (8, 1, 3, 3))
+    assert channels is not None and channels.inputs["x"].shape == (1, 24, 160, 8)
+    assert fit_single.window(node, (1, 8, 24, 160), (16, 1, 3, 3)) is None
+    first = fit_single.picture((1, 3, 120, 120), (32, 3, 3, 3), 1, 1)
+    narrowing = [fit.product(*sizes) for sizes in ((3136, 96, 24), (784, 144, 32), (98, 16, 96))]
+    inputs = {f"x{n}": each.inputs["x"] for n, each in enumerate(narrowing)}
+
+    def products(**given: Any) -> Any:
+        return tuple(narrowing[n].function(x) for n, x in enumerate(given.values()))
+
+    network = fit.Shape("products", products, inputs)
+    made = {"BORDERS": channels, "GAIN": fit.product(15, 24, 1000), "NUMBER": first}
+    return [{**made, "LOSS": network}[name] for name in models]
+
+
+@pytest.mark.parametrize("name", fit_single.CONSTANTS)
+def test_a_constant_is_fitted_to_shapes_that_it_decides(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Each value's kernels are the compiler's own, and the fastest ones' value is taken."""
+    constant = fit_single.CONSTANTS[name]
+    (made,) = alone([name])
+    kernels_of_every_value = fit.product(1, 8, 8)
+    monkeypatch.setitem(
+        fit_single.CONSTANTS,
+        name,
+        replace(constant, shapes=lambda models: [made, kernels_of_every_value]),
+    )
     asked: list[str] = []
 
-    def seconds(program: Any, inputs: Any, runs: int) -> float:
+    def seconds(program: Any, inputs: Any, runs: int = 0) -> Any:
         asked.append(fit.text_of(program))
-        return 1.0 + (asked[-1] == own)
+        taken = 1.0 + (asked[-1] == own)
+        return taken if constant.target == "cpu" else (0.0, taken)
 
-    own = fit.text_of(fit.compiled(made, "default"))
+    own = fit.text_of(fit.compiled(made, "default", target=constant.target))
     monkeypatch.setattr(fit, "seconds_of", seconds)
-    result = fit_windows.measure([], "default", 1, lambda _: None)
+    monkeypatch.setattr(fit_single, "device_seconds", seconds)
+    result = fit_single.measure(name, [], "default", 1, lambda _: None)
     (row,) = result["rows"]
     assert row["tried"] == len({*asked}) > 1 and own in asked
     assert row["now_loss"] == 1.0 and row["fitted_loss"] == 0.0
-    assert result["fitted"] != result["now"] == {"BORDERS": tiles.BORDERS}
+    assert result["fitted"] != result["now"] == {name: getattr(constant.module, name)}
+    assert {each["value"]: each["loss"] for each in result["values"]}[result["fitted"][name]] == 0
+    assert result["shapes"] == 2

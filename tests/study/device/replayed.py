@@ -27,17 +27,19 @@ PROFILED = 5  # runs between the device's time stamps
 QUEUED = 32  # runs before the queue is waited for
 
 
-@cache
-def opened(target: str) -> tuple[Device, str]:
-    """The target's first device, open to the end of the process, and which clock tells: "cpu" where
-    it is this processor, whose seconds depend least on what else runs, "device" where it is another
-    one. Raises DeviceError.
+def fresh(target: str) -> tuple[Device, str]:
+    """The target's first device, opened, and which clock tells: "cpu" where it is this processor,
+    whose seconds depend least on what else runs, "device" where it is another one. Raises
+    DeviceError.
     """
     module = device_module(target)
     device: Device = module.open()
     (info, *_) = module.devices()
     software = "cpu" in info.kind.lower() or "processor" in info.kind.lower()
     return device, "cpu" if software else "device"
+
+
+opened = cache(fresh)  # to the end of the process
 
 
 def built(program: Program, device: Any) -> Program:
@@ -164,7 +166,7 @@ class Fastest:
         best: tuple[float, Replayed, Array] | None = None
         for hand in programs.variants(target, kind, arrays, weights, numbers):
             replayed, result = by_hand(device, target, hand)
-            taken = _seconds(replayed, clock)
+            taken = seconds(replayed, clock)
             self.seconds[hand.name] = taken
             if best is None or taken < best[0]:
                 best, replayed = (taken, replayed, result), best[1] if best else None
@@ -174,7 +176,7 @@ class Fastest:
         _, self.replayed, self.result = best
 
 
-def _seconds(replayed: Replayed, clock: str) -> float:
+def seconds(replayed: Replayed, clock: str) -> float:
     """The least of a few runs."""
     if clock == "device":
         return replayed.device_seconds()
@@ -188,7 +190,7 @@ def fma_limit(device: Device, target: str, clock: str) -> float:
     groups, turns = (4096, 4096) if clock == "device" else (64, 4096)
     hand = programs.fma_loop(target, groups, turns)
     replayed, _ = by_hand(device, target, hand)
-    taken = min(_seconds(replayed, clock) for _ in range(3))
+    taken = min(seconds(replayed, clock) for _ in range(3))
     replayed.close()
     return hand.flops / taken
 
