@@ -1,4 +1,4 @@
-"""A softmax divides once a row."""
+"""A softmax divides once a row, and a sigmoid by its quotient on a processor."""
 
 from __future__ import annotations
 
@@ -37,3 +37,25 @@ def test_other_quotients_stay(cpu_device: Device) -> None:
     state = compiled(outputs, inputs, find_target("cpu"), Options())
     assert state.program is not None
     assert np.allclose(replay(state.program, cpu_device, inputs.arrays)["y"], 0.125)
+
+
+def test_a_sigmoid_is_a_quotient_on_a_processor(cpu_device: Device) -> None:
+    """Alone, as a factor of what it is of, and both; elsewhere it has a reciprocal."""
+    inputs = Inputs()
+    rows = np.concatenate([ROWS.reshape(-1), np.float32([0.0, -0.0, 88.5, -88.5, -103.5, 3e38])])
+    x = inputs.new(rows)
+    outputs = {"alone": (x + 1.0).sigmoid(), "swish": x * x.sigmoid()}
+    products = {"cpu": 1, "webgpu": 3}  # of e; of the sigmoids' two factors, and of x
+    for target, count in products.items():
+        state = compiled(outputs, inputs, find_target(target), Options())
+        nodes = toposort(state.roots)
+        assert sum(node.op is ops.DIV for node in nodes) == 2
+        assert sum(node.op is ops.MUL for node in nodes) == count
+    both = outputs | {"sigmoid": x.sigmoid()}  # x * that: its quotient is there anyway
+    state = compiled(both, inputs, find_target("cpu"), Options())
+    assert sum(node.op is ops.DIV for node in toposort(state.roots)) == 2
+    for made in (outputs, both):
+        program = compiled(made, inputs, find_target("cpu"), Options()).program
+        assert program is not None
+        expected = reference(made, inputs, fp64_reference=True)
+        assert_agreement(replay(program, cpu_device, inputs.arrays), expected)

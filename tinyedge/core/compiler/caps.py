@@ -69,6 +69,7 @@ class Caps:
     function_lanes: int = 0
     # one instruction has the products of pairs of 16-bit integers, added (the row PAIRS)
     pairs: bool = False
+    divides: bool = False  # a reciprocal is a division, so that a quotient takes no longer
     load_cost: float = 1.0  # of a vector's load, against a vector's product and sum
     # threads of a kernel that keep the device busy; with fewer, tiles are made smaller
     threads_to_saturate: int = 4096

@@ -44,6 +44,7 @@ from tinyedge.core.compiler.schedule.ordering import in_memory_order
 from tinyedge.core.compiler.schedule.schedule import schedule
 from tinyedge.core.compiler.schedule.splitting import split_weights
 from tinyedge.core.compiler.shares import with_shares
+from tinyedge.core.compiler.sigmoids import with_quotients
 from tinyedge.core.compiler.state import Compilation, CompiledEntry, CompiledKernel
 from tinyedge.core.compiler.target import LoweredArg, LoweredKernel
 from tinyedge.core.compiler.winograd import with_winograd
@@ -75,6 +76,7 @@ def fold(state: Compilation) -> None:
         state.follow(with_shares(state.roots))
         if state.caps.pairs:
             state.follow(with_paired_products(state.roots))
+        state.follow(with_quotients(state.roots, state.caps))
         state.follow(with_joined_products(state.roots, state.caps))
         state.follow(with_scaled_weights(state.roots, state.caps))
     check_tensor(state.roots)
