@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -108,6 +111,51 @@ def open_chromium(*more: str) -> Iterator[Chromium]:
             yield Chromium(chromium, driver)
         finally:
             chromium.close()
+
+
+# Without processes of its own beside the page's.
+ALONE = ("--disable-extensions", "--disable-features=SpareRendererForSitePerProcess")
+
+
+@contextmanager
+def undriven(url: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A fresh Chromium that shows a page and that nothing observes: the page itself says things.
+
+    What drives a browser has it keep all that pages fetch, in their processes.
+    """
+    from playwright.sync_api import sync_playwright
+
+    program = next(filter(None, map(_which, browser.CHROMIUM_NAMES)), None)
+    if program is None:
+        with sync_playwright() as playwright:
+            program = playwright.chromium.executable_path
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home:
+        flags = [*browser.FLAGS, browser.SOFTWARE, *ALONE, f"--user-data-dir={home}"]
+        process = subprocess.Popen(
+            [program, *flags, url],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        try:
+            yield process
+        finally:
+            process.terminate()
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
+
+def renderers(chromium: int) -> set[int]:
+    """Chromium's processes that show pages."""
+    found = set()
+    for process in _descendants(chromium):
+        with suppress(OSError):  # ended meanwhile
+            if b"--type=renderer" in Path(f"/proc/{process}/cmdline").read_bytes():
+                found.add(process)
+    return found
 
 
 def _which(name: str) -> str | None:

@@ -2,15 +2,17 @@
 
     python -m tests.bench.page                       # onet and mobilenet_v2
     python -m tests.bench.page resnet18 --rounds 5   # other models, the median of so many pages
+    python -m tests.bench.page dense --wasm --down 8 # 128 MiB, on no GPU, 8 MB a second
     python -m tests.bench.page --camera 60           # mobilenet_v2 on a camera, for a minute
 
-Each page loads over a line like a phone's, in one headless Chromium, the sides by turns: seconds by
-the clock from navigation to the first output, the longest task of the main thread meanwhile, and by
-how much the page's process grows to its peak. `--camera` runs the model on Chromium's own camera, a
-frame after the other: tinyedge takes the video (`--image`), the other side its pixels by a canvas,
-as pages do; processor time of the main thread a frame, without that of showing the camera, and what
-is left behind. `bare` is a page with one launch by hand, or one that takes each frame to a texture
-and computes nothing: what the browser itself needs.
+Each page loads over a line like a phone's, which our server keeps, in a fresh headless Chromium
+that nothing drives, the sides by turns: seconds by the clock from navigation to the first output,
+the longest task of the main thread meanwhile, and by how much the page's process grows, to its
+peak, from a page without a model. `--camera` runs the model on Chromium's own camera, a frame after
+the other: tinyedge takes the video (`--image`), the other side its pixels by a canvas, as pages do;
+processor time of the main thread a frame, without that of showing the camera, and what is left
+behind. `bare` is a page with one launch by hand, or one that takes each frame to a texture and
+computes nothing: what the browser itself needs.
 """
 
 from __future__ import annotations
@@ -18,24 +20,43 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
+from queue import Empty
 from typing import Any
 
 from tests.bench import cases, compare
-from tests.bench.chromium import VIDEO, Chromium, open_chromium
-from tests.bench.server import Server, Site
+from tests.bench.chromium import VIDEO, Chromium, open_chromium, renderers, undriven
+from tests.bench.line import Line
+from tests.bench.server import Said, Server, Site
 from tests.bench.side import AWAIT, PAGES, PATIENCE, as_files
+from tests.bench.worker import SideError
+from tests.study import networks
 
 SIDES = ("ours", "peer", "bare")
+WASM_SIDES = ("fallback", "wasm")
 CAMERA = {side: f"camera-{side}" for side in SIDES}
 MODELS = ("onet", "mobilenet_v2")
+
+
+def _dense() -> Any:
+    n = networks.Network("dense", networks.OPSET)
+    x = n.input("x", [1, 2048])
+    for _ in range(8):
+        x = n.node("Tanh", n.gemm(x, 2048, 2048))
+    return n.model({x: [1, 2048]})
+
+
+# `dense` is 128 MiB of weights and little beside.
+CASES = {**cases.ALL, "dense": cases.Case("dense", "128 MiB", make=_dense)}
 REST = 5.0  # seconds in which nothing is computed
-# Chromium's "Fast 4G": bytes a second, milliseconds.
-LINE = {"downloadThroughput": 1_012_500, "uploadThroughput": 168_750, "latency": 165}
+# Chromium's "Fast 4G": seconds there and back, bytes a second.
+LATENCY, DOWN, UP = 0.165, 1_012_500, 168_750
 # Tasks of 50 ms and more, which browsers call long.
 TASKS = """
 globalThis.longest = 0;
@@ -49,19 +70,27 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.page", description=__doc__)
     parser.add_argument("models", nargs="*", metavar="MODEL", help=f"default: {' '.join(MODELS)}")
     parser.add_argument("--rounds", type=int, default=3, help="pages a side (default 3)")
+    parser.add_argument("--wasm", action="store_true", help="both sides in WebAssembly")
+    parser.add_argument(
+        "--down", type=float, default=DOWN / 1e6, metavar="MB", help="a second (%(default)s)"
+    )
     parser.add_argument(
         "--camera", type=float, metavar="SECONDS", help="frames of a camera instead"
     )
     parser.add_argument("--json", metavar="FILE", help="write everything measured")
     given = parser.parse_args(arguments)
-    unknown = sorted(set(given.models) - set(cases.ALL))
+    unknown = sorted(set(given.models) - set(CASES))
     if unknown:
-        parser.error(f"no model called {', '.join(unknown)}; there are {', '.join(cases.ALL)}")
+        parser.error(f"no model called {', '.join(unknown)}; there are {', '.join(CASES)}")
     compare.install_peers()
     if given.camera:
         found = {"camera": camera(given.camera)}
     else:
-        found = {name: loads(cases.ALL[name], given.rounds) for name in given.models or MODELS}
+        sides = WASM_SIDES if given.wasm else SIDES
+        found = {
+            name: loads(CASES[name], given.rounds, sides, given.down * 1e6)
+            for name in given.models or MODELS
+        }
     if given.json:
         Path(given.json).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     print(text(found))
@@ -81,15 +110,19 @@ def text(found: dict[str, Any]) -> str:
 # ---- loading
 
 
-def loads(case: cases.Case, rounds: int) -> dict[str, dict[str, float]]:
-    """Medians of what each side's pages felt until their first output."""
-    site = sites(case, ())
-    found: dict[str, list[dict[str, float]]] = {side: [] for side in SIDES}
-    with open_chromium() as chromium, Server(site) as server:
-        for turn in range(rounds):
-            for side in SIDES if turn % 2 == 0 else SIDES[::-1]:
-                print(f"{case.model}: {side}, page {turn + 1}", file=sys.stderr, flush=True)
-                found[side].append(first_output(chromium, f"{server.url}{side}.html"))
+def loads(
+    case: cases.Case, rounds: int, sides: Sequence[str] = SIDES, down: float = DOWN
+) -> dict[str, dict[str, float]]:
+    """Medians of what each side's pages felt until their first output. down: bytes a second."""
+    options = ["--fallback", "wasm"] if "fallback" in sides else []
+    site = site_of(case, options)
+    # both programs, for the GPU and WebAssembly, are of one bundle
+    site.folders["fallback"] = site.folders["bundle"]
+    found: dict[str, list[dict[str, float]]] = {side: [] for side in sides}
+    for turn in range(rounds):
+        for side in sides if turn % 2 == 0 else sides[::-1]:
+            print(f"{case.model}: {side}, page {turn + 1}", file=sys.stderr, flush=True)
+            found[side].append(first_output(site, side, down))
     return {
         side: {what: statistics.median(page[what] for page in pages) for what in pages[0]}
         for side, pages in found.items()
@@ -98,57 +131,89 @@ def loads(case: cases.Case, rounds: int) -> dict[str, dict[str, float]]:
 
 def of_bundle(bundle: Path, arrays: dict[str, cases.Array]) -> dict[str, float]:
     """One page of a bundle that is there."""
-    site = Site({"pages": PAGES, "bundle": bundle}, {**as_files(arrays)})
-    with open_chromium() as chromium, Server(site) as server:
-        return first_output(chromium, f"{server.url}ours.html")
+    return first_output(Site({"pages": PAGES, "bundle": bundle}, {**as_files(arrays)}), "ours")
 
 
-def first_output(chromium: Chromium, url: str) -> dict[str, float]:
-    """One page over the line: seconds, the longest task, and growth of its process in MB."""
-    with chromium.page(TASKS) as page:
-        page.goto(url.replace(".html", "-none.html"))  # a page of the same process, without a model
-        session = page.context.new_cdp_session(page)
-        session.send("Network.enable")
-        session.send("Network.emulateNetworkConditions", {"offline": False, **LINE})
-        with grown(chromium) as growth:
-            watch = chromium.stopwatch()
-            page.goto(url)
-            page.evaluate(AWAIT, PATIENCE)
-            wall = watch.read().wall
-        return {
-            "first output, s": wall,
-            "longest task, ms (0: below 50)": page.evaluate("longest"),
-            "growth of the page's process, MB": growth[0],
-        }
+def first_output(site: Site, side: str, down: float = DOWN) -> dict[str, float]:
+    """One page over the line, in a fresh Chromium that nothing drives.
 
-
-@contextmanager
-def grown(chromium: Chromium) -> Iterator[list[float]]:
-    """The greatest growth of a renderer's own memory, from now to its peak, in MB.
-
-    Its own: without pages of files, which are mostly Chromium's program as it comes to be used.
+    Seconds, the longest task, how its process grows from that of a page without a model, and the
+    weights that it has of a bundle, in MB. Raises SideError.
     """
-    session = chromium.browser.new_browser_cdp_session()
-    listed = session.send("SystemInfo.getProcessInfo")["processInfo"]
-    before = {each["id"]: _owned(each["id"]) for each in listed if each["type"] == "renderer"}
-    peak = dict(before)
-    over = threading.Event()
+    line = Line(LATENCY, down, UP)
+    with (
+        Server(site, line) as server,
+        undriven(f"{server.url}none.html#/{side}.html?felt") as chromium,
+    ):
+        rest = _heard(site, chromium)
+        with Growth(chromium.pid) as growth:
+            rest.heard.set()
+            felt = _heard(site, chromium)
+        felt.heard.set()
+    if "error" in felt.words:
+        raise SideError(felt.words["error"])
+    return {
+        "first output, s": felt.words["seconds"],
+        "longest task, ms (0: below 50)": felt.words["longest"],
+        "growth of the page's process, MB": growth.megabytes(),
+        "weights of the bundle, MB": _weights(site, side),
+        "fetched over the line, MB": line.down.bytes / 1e6,
+    }
 
-    def watch() -> None:
-        while not over.wait(0.01):
-            for process, most in peak.items():
-                peak[process] = max(most, _owned(process))
 
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    growth: list[float] = []
-    try:
-        yield growth
-    finally:
-        over.set()
-        watcher.join()
-        session.detach()
-    growth.append(max(peak[process] - size for process, size in before.items()))
+def _heard(site: Site, chromium: subprocess.Popen[bytes]) -> Said:
+    """The next words of the page. Raises SideError."""
+    ends = time.monotonic() + PATIENCE
+    while chromium.poll() is None and time.monotonic() < ends:
+        with suppress(Empty):
+            return site.said.get(timeout=1)
+    raise SideError(f"Chromium ended, or its page said nothing in {PATIENCE} s")
+
+
+def _weights(site: Site, side: str) -> float:
+    """In MB, of a side that is a bundle; of others none."""
+    if side not in ("ours", "fallback"):
+        return 0.0
+    name = "manifest-00001.json" if side == "fallback" else "manifest.json"
+    text = (site.folders["bundle"] / name).read_text(encoding="ascii")
+    return sum(weight["bytes"] for weight in json.loads(text)["weights"]) / 1e6
+
+
+class Growth:
+    """How a page's process, of a Chromium, grows to its peak from when this is made.
+
+    `with Growth(process of Chromium) as growth: ...`, and then `growth.megabytes()`. Its own
+    memory: without pages of files, which are mostly Chromium's program as it comes to be used.
+    Nothing tells which of the renderers the page's is: it is the one that grows most.
+    """
+
+    def __init__(self, chromium: int) -> None:
+        self._chromium = chromium
+        self._before = {process: _owned(process) for process in renderers(chromium)}
+        self._peak = dict(self._before)
+        self._after: set[int] = set()
+        self._over = threading.Event()
+        self._watcher = threading.Thread(target=self._watch)
+
+    def __enter__(self) -> Growth:
+        self._watcher.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._watcher.join()
+        self._after = renderers(self._chromium)
+
+    def megabytes(self) -> float:
+        """Raises SideError where a page has come to a process of its own, which had no before."""
+        if not self._after <= self._before.keys():
+            raise SideError("Chromium has started another process for pages")
+        return max(self._peak[process] - size for process, size in self._before.items())
+
+    def _watch(self) -> None:
+        while not self._over.wait(0.01):
+            for process, most in self._peak.items():
+                self._peak[process] = max(most, _owned(process))
 
 
 def _owned(process: int) -> float:
@@ -166,9 +231,9 @@ def _owned(process: int) -> float:
 
 def camera(seconds: float) -> dict[str, dict[str, float]]:
     """What frames of a camera cost each side's page, one side after the other."""
-    case = cases.ALL["mobilenet_v2"]
+    case = CASES["mobilenet_v2"]
     (name,) = (port.name for port in cases.session(case.path).get_inputs())
-    site = sites(case, ["--image", f"{name}=stretch,imagenet"])
+    site = site_of(case, ["--image", f"{name}=stretch,imagenet"])
     with open_chromium(*VIDEO) as chromium, Server(site) as server:
         url = server.url
         return {side: watched(chromium, f"{url}{CAMERA[side]}.html", seconds) for side in SIDES}
@@ -209,7 +274,7 @@ def _metrics(session: Any) -> dict[str, float]:
 # ---- both
 
 
-def sites(case: cases.Case, options: list[str] | tuple[()]) -> Site:
+def site_of(case: cases.Case, options: Sequence[str]) -> Site:
     """What both sides' pages fetch, the bundle exported with these options."""
     runner = cases.session(case.path)
     site = compare.site_of(case, runner, cases.inputs(case, runner))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from tests.bench.line import Line, Paced
 from tinyedge.serve import CONTENT_POLICY, MIME_TYPES, WASM_POLICY
 
 _TYPES = {**MIME_TYPES, ".mjs": MIME_TYPES[".js"]}
@@ -19,12 +22,21 @@ WASM = ("peer", "wasm", "litert", "fallback", "tfjs", "camera-peer")
 
 
 @dataclass
+class Said:
+    """What a page posts to /said. It is answered, and so goes on, once `heard` is set."""
+
+    words: dict[str, Any]
+    heard: threading.Event = field(default_factory=threading.Event)
+
+
+@dataclass
 class Site:
     """What is served, from folders by the path's first part and from memory; what was fetched."""
 
     folders: dict[str, Path] = field(default_factory=dict)
     files: dict[str, bytes | Path] = field(default_factory=dict)
     fetched: dict[str, int] = field(default_factory=dict)
+    said: SimpleQueue[Said] = field(default_factory=SimpleQueue)
 
     def read(self, path: str) -> bytes | None:
         """The content at a path without its leading slash."""
@@ -42,11 +54,14 @@ class Site:
 
 
 class Server:
-    """`with Server(site) as server: server.url`. The page `NAME.html` runs pages/NAME.js."""
+    """`with Server(site) as server: server.url`. The page `NAME.html` runs pages/NAME.js.
 
-    def __init__(self, site: Site) -> None:
+    `NAME.html?felt` runs pages/felt.js before it. line: between the pages and the server.
+    """
+
+    def __init__(self, site: Site, line: Line | None = None) -> None:
         self.site = site
-        self._http = ThreadingHTTPServer(("127.0.0.1", 0), _handler(site))
+        self._http = ThreadingHTTPServer(("127.0.0.1", 0), _handler(site, line))
         self.url = f"http://127.0.0.1:{self._http.server_address[1]}/"
         self._thread = threading.Thread(target=self._http.serve_forever, daemon=True)
 
@@ -59,19 +74,46 @@ class Server:
         self._http.server_close()
 
 
-def _handler(site: Site) -> type[BaseHTTPRequestHandler]:
+def _handler(site: Site, line: Line | None) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
+        def setup(self) -> None:
+            super().setup()
+            if line is not None:
+                self.wfile = Paced(self.wfile, line)
+
+        def parse_request(self) -> bool:
+            good = super().parse_request()
+            if good and isinstance(self.wfile, Paced) and line is not None:
+                size = len(self.raw_requestline) + len(str(self.headers))
+                line.asked(size + int(self.headers.get("Content-Length", 0)))
+                self.wfile.begin()
+            return good
+
+        def do_POST(self) -> None:
+            content = self.rfile.read(int(self.headers["Content-Length"]))
+            if self.path != "/said":
+                self.send_error(404)
+                return
+            said = Said(json.loads(content))
+            site.said.put(said)
+            said.heard.wait()
+            self.send_response(204)
+            self.end_headers()
+
         def do_GET(self) -> None:
-            path = unquote(urlsplit(self.path).path).lstrip("/")
+            address = urlsplit(self.path)
+            path = unquote(address.path).lstrip("/")
             policy = CONTENT_POLICY
             if path.endswith(".html"):
                 name = path.removesuffix(".html")
                 policy = WASM_POLICY if name in WASM else CONTENT_POLICY
-                script = f'<script type="module" src="/pages/{name}.js"></script>'
+                scripts = ["felt", name] if address.query == "felt" else [name]
                 head = f'<!doctype html><title>{name}</title><link rel="icon" href="data:,">'
-                data: bytes | None = (head + script).encode()
+                for script in scripts:
+                    head += f'<script type="module" src="/pages/{script}.js"></script>'
+                data: bytes | None = head.encode()
             else:
                 data = site.read(path)
             if data is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import urllib.request
 from collections import Counter
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ from tests.bench import (
     size,
     split,
 )
+from tests.bench.line import PIECE, Line, Way
 from tests.bench.server import Server, Site
 from tests.bench.side import as_files
 from tests.cuda.sass import Code
@@ -297,15 +298,47 @@ def test_launches_of_a_bundle_are_timed() -> None:
 
 
 @pytest.mark.browser
-def test_what_a_page_feels(tmp_path: Path) -> None:
-    """Its process grows by its model, and a task that is not long counts as none."""
+def test_what_a_page_feels() -> None:
+    """Its process grows by its model and little more; a task that is not long counts as none."""
     bundle = cases.export(cases.CASES["pnet"], golden=False)
-    arrays = cases.inputs(cases.CASES["pnet"], cases.session(cases.CASES["pnet"].path))
-    with ProcessPoolExecutor(1, get_context("spawn")) as own:  # a process has one browser
-        felt = own.submit(page.of_bundle, bundle, arrays).result()
-    assert felt["growth of the page's process, MB"] > 0
+    felt = page.of_bundle(
+        bundle, cases.inputs(cases.CASES["pnet"], cases.session(cases.CASES["pnet"].path))
+    )
+    weights = sum(file.stat().st_size for file in bundle.glob("weights-*"))
+    assert felt["fetched over the line, MB"] > weights / 1e6 > 0
+    assert 0 < felt["growth of the page's process, MB"] < weights / 1e6 + 16
     longest = felt["longest task, ms (0: below 50)"]
     assert longest == 0 or longest >= 50
+
+
+def test_a_line_counts_and_is_shared(tmp_path: Path) -> None:
+    """Bytes of all connections pass one after the other; headers and what is posted count too."""
+    way = Way(1024)
+    assert [way.take(512, 5.0), way.take(256, 5.0), way.take(512, 9.0)] == [5.5, 5.75, 9.5]
+    assert way.bytes == 1280
+
+    content = bytes(3 * PIECE + 1)
+    (tmp_path / "x.bin").write_bytes(content)
+    line = Line(latency=0.01, down=1e8, up=1e8)
+    site = Site({"in": tmp_path})
+    with Server(site, line) as server, ThreadPoolExecutor() as threads:
+        asked = threads.map(urllib.request.urlopen, [f"{server.url}in/x.bin"] * 3)
+        assert [answer.read() == content for answer in asked] == [True] * 3
+        down, up = line.down.bytes, line.up.bytes
+        assert line.requests == 3
+        assert 3 * len(content) < down < 3 * len(content) + 3 * 1000
+        assert 3 * len("GET /in/x.bin HTTP/1.1") < up < 3 * 1000
+        words = {"longest": "x" * 5000}
+        posted = threads.submit(
+            urllib.request.urlopen, f"{server.url}said", data=json.dumps(words).encode()
+        )
+        said = site.said.get(timeout=60)
+        assert said.words == words
+        assert not posted.done()  # what says something waits until it is heard
+        said.heard.set()
+        assert posted.result().status == 204
+        assert line.requests == 4
+        assert line.up.bytes > up + 5000
 
 
 def test_machine_code_is_counted() -> None:
