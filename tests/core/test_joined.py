@@ -11,6 +11,7 @@ from tests.agreement import Inputs, assert_agreement, compiled, find_target, ref
 from tinyedge.core.compiler.options import Options
 from tinyedge.core.program.device import Device
 from tinyedge.core.tensor.tensor import Tensor
+from tinyedge.export.bundle.schema import RANK
 
 Outputs = dict[str, Tensor]
 Build = Callable[[Inputs], Outputs]
@@ -40,11 +41,20 @@ def _attention(inputs: Inputs) -> Outputs:
 def _convolutions(inputs: Inputs) -> Outputs:
     """Of one element, read by others of 3 x 3."""
     x = inputs.new(_floats(1, 8, 10, 10))
+    return _read(*(x.conv(_constant(16, 8, 1, 1, seed=n), _constant(16, seed=n)) for n in range(2)))
+
+
+def _transposed(inputs: Inputs) -> Outputs:
+    """Of 3 x 3 elements, whose weights are views of more axes than a bundle holds."""
+    x = inputs.new(_floats(1, 8, 7, 9))
+    return _read(*(x.conv_transpose(_constant(8, 16, 3, 3, seed=n)) for n in range(2)))
+
+
+def _read(*layers: Tensor) -> Outputs:
     pads = ((1, 1), (1, 1))
-    first = [x.conv(_constant(16, 8, 1, 1, seed=n), _constant(16, seed=n)) for n in range(2)]
     return {
         f"y{n}": each.conv(_constant(4, 16, 3, 3, seed=n), pads=pads)
-        for n, each in enumerate(first)
+        for n, each in enumerate(layers)
     }
 
 
@@ -60,7 +70,7 @@ def _constant(*shape: int, seed: int = 0) -> Tensor:
     return Tensor.weight("c", _floats(*shape) + seed)
 
 
-BUILDS = {_attention: 64, _convolutions: 32, _step: 32}
+BUILDS = {_attention: 64, _convolutions: 32, _step: 32, _transposed: 32}
 
 
 @pytest.mark.parametrize("build", BUILDS, ids=lambda build: build.__name__.strip("_"))
@@ -71,6 +81,7 @@ def test_products_of_one_tensor_are_one(build: Build, target: str, device: Devic
     (x,) = state.entries[0].schedule.inputs.values()
     first = [launch for launch in state.launches if x in launch.storages]
     wide = max(max(int(size) for size in s.shape) for launch in first for s in launch.written)  # type: ignore[arg-type]
+    assert max(len(s.shape) for launch in state.launches for s in launch.storages) <= RANK
     if target in THREADS:
         assert len(first) == 1 and wide == BUILDS[build]
     else:

@@ -243,9 +243,12 @@ def _with(step: UOp, data: UOp, weight: Tensor | None) -> UOp:
 
 
 def _beside(weights: Sequence[UOp], axis: int) -> Tensor:
-    """Views of weights as one, one after the other along an axis."""
+    """Views of weights as one, one after the other along an axis. It is stored without axes of one
+    element: a transposed convolution's views have more axes than a bundle holds.
+    """
     names = "|".join(viewed(weight).arg.source.name for weight in weights)
-    return Tensor.weight(names, np.concatenate(evaluate(list(weights), {}), axis))
+    whole = np.concatenate(evaluate(list(weights), {}), axis)
+    return Tensor.weight(names, whole.reshape(_long(whole.shape))).reshape(whole.shape)
 
 
 def _unrepeated(node: UOp) -> UOp:
