@@ -346,6 +346,8 @@ class _Reference:
             options.add_session_config_entry(
                 "session.model_external_initializers_file_folder_path", str(self.path.parent)
             )
+            # Each quantizer rounds where the file says: fused into products, some round elsewhere.
+            options.add_session_config_entry("session.disable_quant_qdq", "1")
             self._session: Any = onnxruntime.InferenceSession(
                 self._part(chosen) if chosen else str(self.path),
                 options,
