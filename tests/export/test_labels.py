@@ -113,6 +113,9 @@ def test_a_line_without_a_name(tmp_path: Path) -> None:
     file.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(InputError, match="no text in UTF-8"):
         export(tmp_path, file, scores=SCORES)
+    file.write_text("\n")
+    with pytest.raises(InputError, match="0 names"):
+        export(tmp_path, file, scores=SCORES)
 
 
 def test_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

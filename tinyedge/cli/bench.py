@@ -137,7 +137,7 @@ def command(
     if varying:
         shapes = ", ".join(f"{name} {shape}" for name, shape in varying.items())
         rates = (
-            "" if greatest else ", for which no rates are known of the kernels that read the sizes"
+            "" if greatest else "; no GFLOP/s where a kernel's size is this input's"
         )
         say(f"inputs       {shapes}{rates}")
     if assumed:

@@ -62,7 +62,8 @@ def _names(said: str, source: Names) -> list[str]:
         except (OSError, ValueError) as error:
             because = getattr(error, "strerror", None) or "it is no text in UTF-8"
             raise _refused(said, str(because), "labels.file", "a text with a name a line") from None
-        names = [line.rstrip("\r").strip(" \t") for line in text.rstrip("\r\n").split("\n")]
+        lines = text.rstrip("\r\n").split("\n") if text.strip() else []
+        names = [line.rstrip("\r").strip(" \t") for line in lines]
     if not 1 <= len(names) <= MOST:
         raise _refused(said, f"there are {len(names)} names", "labels.count", f"1 to {MOST}")
     for number, name in enumerate(names, 1):
