@@ -135,6 +135,17 @@ def test_windows_below_each_other_share_what_they_read(
     assert_agreement(found, reference({"y": y}, inputs, fp64_reference=True))
 
 
+def test_long_sums_that_four_does_not_divide_take_five_steps_at_once() -> None:
+    """Each vector of the filter serves two rows, whose numbers are read one by one."""
+    inputs, random = Inputs(), np.random.default_rng(4)
+    x = inputs.new(random.normal(size=(62, 1025)).astype(np.float32))
+    w = Tensor.weight("w", random.normal(size=(1025, 128)).astype(np.float32))
+    (kernel,) = compiled({"y": x @ w}, inputs, find_target("webgpu")).kernels.values()
+    assert kernel.text is not None
+    inner = inner_loops(kernel.text)
+    assert (inner.loads, inner.fused) == ({1: 10, 4: 5}, 10)
+
+
 def test_many_taps_are_copies(webgpu_device: Device) -> None:
     """Seven taps of 8 rows of pixels in vectors read 14 numbers and 7 vectors of the filter for 56
     products of vectors, where four channels at once would read 12 vectors for 32.

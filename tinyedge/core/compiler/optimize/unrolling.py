@@ -19,6 +19,7 @@ from tinyedge.core.ir import ops
 from tinyedge.core.ir.polynomial import Terms, divisor, terms
 from tinyedge.core.ir.uop import UOp, toposort
 
+LONG_SUM = 64  # steps from which a loop of 5 or 7 at once is worth its text
 MANY_SUMS = 9  # in a tile: of so many no step of a loop is idle
 
 
@@ -57,7 +58,8 @@ def _unroll_some(kernel: MovedKernel, number: int) -> bool:
             size = kernel.size(number)
         if size.arg <= UNROLL:
             return not kernel.attempt(To(number, "unroll"))
-        step = next((s for s in (UNROLL, 3, 2) if size.arg % s == 0), 1)
+        odd = (5, 7) if size.arg >= LONG_SUM else ()
+        step = next((s for s in (UNROLL, 3, 2, *odd) if size.arg % s == 0), 1)
     if step > 1:
         _, last = kernel.split(number, step)
         kernel.attempt(To(last, "unroll"))
