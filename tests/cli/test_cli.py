@@ -224,7 +224,7 @@ def test_open_sizes(tinyedge: Command, tmp_path: Path, cpu_device: cpu.CpuDevice
     assert code == 0 and "[24]" in out
     command = ("bench", path, "--runs", "1", "--dim")
     for size, said in (
-        (3, "x [3, 16], bias [16], for which no rates"),
+        (3, "x [3, 16], bias [16]; no GFLOP/s"),
         (8, "x [8, 16], bias [16]\n"),
     ):
         assert f"inputs       {said}" in tinyedge(*command, f"N={size}")[1]
