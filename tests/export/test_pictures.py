@@ -235,7 +235,7 @@ def test_files_of_several_pictures(tmp_path: Path, capfd: pytest.CaptureFixture[
             assert not odd or said in capfd.readouterr().err
     assert execute(["bench", str(bundle), "--runs", "1", "--dim", "x.height=16"]) == 0
     said = capfd.readouterr().out
-    assert "x [16, 8, 3]," in said and "of another size by --dim x.width=N\n" in said
+    assert "x [16, 8, 3];" in said and "of another size by --dim x.width=N\n" in said
 
 
 def test_a_picture_beyond_what_devices_bind() -> None:

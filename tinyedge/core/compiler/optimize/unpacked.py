@@ -103,7 +103,7 @@ def _shared_rows(kernel: MovedKernel, rows: list[int], value: UOp) -> list[int]:
     longest = max(rows, key=kernel.extent)
     others = prod(kernel.extent(n) for n in rows if n != longest)
     size = divisor(kernel.size(longest))
-    fits = [d for d in range(1, size + 1) if size % d == 0 and d * others * tile >= LEAST_ROWS]
+    fits = [d for d in range(2, size + 1) if size % d == 0 and d * others * tile >= LEAST_ROWS]
     many = [d for d in fits if groups * (size // d) >= FEW_GROUPS]
     inner = max(many) if many else min(fits, default=0)
     if not inner or kernel.is_exactly(longest, inner):
