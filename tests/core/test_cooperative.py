@@ -4,7 +4,6 @@ order that they run in are refused.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -122,7 +121,7 @@ def test_threads_reduce_what_a_loop_reduces(case: Case) -> None:
     memory: dict[int, Array] = {}
     for launch in state.launches:
         for storage in launch.storages:
-            count = math.prod(storage.shape)
+            count = storage.layout.count(storage.shape)
             first = values(case) if storage.role == "input" else np.zeros(count)
             memory.setdefault(id(storage), first.reshape(-1).astype(storage.dtype.numpy))
         buffers = [memory[id(storage)] for storage in launch.storages]
