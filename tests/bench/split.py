@@ -58,7 +58,7 @@ def kind_of(launch: ScheduledLaunch, counted: Mapping[str, int]) -> str:
     if any(node.op is ops.ATTEND_LOOP for node in nodes):
         return "attention"
     reductions = [node for node in nodes if node.op is ops.REDUCE_LOOP]
-    found = [layout._contraction(each) for each in reductions]
+    found = [layout.contraction_of(each) for each in reductions]
     # a sum of products that all outputs have their own operands of is one of a norm
     if any(each and (each.rows or each.columns or each.window) for each in found):
         return "contractions"

@@ -378,13 +378,12 @@ def _fit(result: Result) -> tuple[list[Table], list[str]]:
 def _by_value(name: str, found: Result) -> Table:
     """What each value of a constant leads to; with what compiling takes, where that counts."""
     headings = [name, "slower than the best, mean"]
-    counts = [["kernels", "compiling all"]] if found["runs"] else []
-    rows = []
-    for value in found["values"]:
-        row = [f"{value['value']:g}", f"{100 * value['loss']:.1f} %"]
-        more = [str(value["kernels"]), time(value["compiling"])]
-        rows.append([*row, *(more if counts else ())])
-    return f"{name}: values", [*headings, *(text for each in counts for text in each)], rows
+    rows = [[f"{each['value']:g}", f"{100 * each['loss']:.1f} %"] for each in found["values"]]
+    if found["runs"]:
+        headings += ["kernels", "compiling all"]
+        for row, each in zip(rows, found["values"], strict=True):
+            row += [str(each["kernels"]), time(each["compiling"])]
+    return f"{name}: values", headings, rows
 
 
 def _fit_tiles(result: Result) -> list[Table]:

@@ -217,14 +217,14 @@ def read_inputs(
 def _read_input(
     program: Program, entry: Entry, name: str, files: Sequence[str], steps: int
 ) -> Array:
-
+    """What an input's files hold, one after the other; of several runs, with an axis of them."""
     pictured = takes_pictures(program, name)
-    if len(files) > 1 and not (pictured and not any(map(is_array, files))):
+    if len(files) > 1 and (not pictured or any(map(is_array, files))):
         because = f"{name!r} is given twice; only pictures may be several"
         raise click.BadParameter(because, param_hint="--input")
     if not pictured or is_array(files[0]):
         array = _read_array(Path(files[0]), name)
-        opened(program, {name: array}, entry.name)
+        opened(program, {name: array}, entry.name)  # refuses what is no such picture
         return array
     count = frames_of(program, name)
     runs = steps if len(files) == steps * count else 1

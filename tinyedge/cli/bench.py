@@ -136,9 +136,7 @@ def command(
     say(f"device       {name}")
     if varying:
         shapes = ", ".join(f"{name} {shape}" for name, shape in varying.items())
-        rates = (
-            "" if greatest else "; no GFLOP/s where a kernel's size is this input's"
-        )
+        rates = "" if greatest else "; no GFLOP/s where a kernel's size is this input's"
         say(f"inputs       {shapes}{rates}")
     if assumed:
         others = " ".join(f"--dim {name}=N" for name in assumed)

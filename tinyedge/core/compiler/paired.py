@@ -18,6 +18,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import reduce
+from operator import mul
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.merged import MOVES, source_axis
@@ -211,7 +213,7 @@ def _has_zeros(node: UOp, below: UOp) -> bool:
 def _is_repeated(views: list[UOp], axis: int) -> bool:
     """Whether a tensor that views are of is the same all along an axis of them."""
     for view in views:
-        if view.op is ops.EXPAND and view.src[0].shape[axis] == 1:
+        if axis in repeated_axes(view):
             return True
         below = source_axis(view, axis)
         if below is None:
@@ -260,7 +262,4 @@ def _scaled(total: Tensor, factors: list[Tensor]) -> Tensor:
     """
     if not factors:
         return total
-    scale = factors[0]
-    for factor in factors[1:]:
-        scale = scale * factor
-    return total * scale
+    return total * reduce(mul, factors)

@@ -66,7 +66,7 @@ def contractions(sink: UOp) -> list[Contraction]:
 def _contractions(root: UOp) -> list[Contraction]:
     """Those that a store's value is made of, beside each other."""
     reductions = [n for n in toposort((root,)) if n.op is ops.REDUCE_LOOP]
-    found = [each for each in map(_contraction, reductions) if each is not None]
+    found = [each for each in map(contraction_of, reductions) if each is not None]
     if len(found) < len(reductions):
         return []
     apart = all(each.rows or each.columns for each in found)
@@ -100,7 +100,7 @@ def classify(root: UOp) -> Contraction | None:
     return found[0] if found else None
 
 
-def _contraction(reduction: UOp) -> Contraction | None:
+def contraction_of(reduction: UOp) -> Contraction | None:
     """A reduction, if it is a sum over products of two sides with loads."""
     body = reduction.src[0]
     if reduction.arg is not ops.ADD or body.op not in (ops.MUL, ops.PAIRS):
@@ -367,7 +367,7 @@ def _stored_along(store: UOp, caps: Caps) -> UOp | None:
     index = access.indices_of(store)[order[-1]] if order else None
     if index is None or index.op is ops.RANGE:
         return index
-    along = terms(index)
+    along = _innermost_terms(store)
     runs = (r for r in index.ranges if along.get((r,), 0) == 1)
     return next((r for r in runs if divisor(as_size(r.src[0])) % caps.vector == 0), None)
 

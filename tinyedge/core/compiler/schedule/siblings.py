@@ -260,7 +260,7 @@ def _pads_alike(draft: Draft) -> bool:
 
 def _is_inner(store: UOp, along: UOp) -> bool:
     """Whether elements of what is stored lie beside each other along a range."""
-    return dict(terms(store.src[2])).get((along,)) == 1
+    return terms(store.src[2]).get((along,), 0) == 1
 
 
 def _updates(a: _Kernel, b: _Kernel) -> bool:
