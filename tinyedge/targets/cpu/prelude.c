@@ -359,12 +359,12 @@ TE_FMA(f32x16, 16)
 TE_INLINE int32_t te_pairs_i32(int32_t a, int32_t b) {
     return (int32_t)((uint32_t)((int16_t)a * (int16_t)b) + (uint32_t)((a >> 16) * (b >> 16)));
 }
-#define TE_PAIRS(m, u, lanes)                                                                       \
+#define TE_PAIRS(m, u)                                                                              \
     TE_INLINE m te_pairs_##m(m a, m b) {                                                            \
         const m low = ((m)((u)a << 16) >> 16) * ((m)((u)b << 16) >> 16);                            \
         return (m)((u)low + (u)((a >> 16) * (b >> 16)));                                            \
     }
-TE_PAIRS(i32x2, u32x2, 2)
+TE_PAIRS(i32x2, u32x2)
 /* The same added to a sum, which where processors have VNNI is one instruction. */
 #define TE_ADD_PAIRS(m, u)                                                                          \
     TE_INLINE m te_add_pairs_##m(m a, m b, m c) { return (m)((u)c + (u)te_pairs_##m(a, b)); }
@@ -379,19 +379,19 @@ TE_PAIRS_BY(i32x4, 4, __builtin_wasm_dot_s_i32x4_i16x8(x, y))
 #elif defined(__SSE2__)
 TE_PAIRS_BY(i32x4, 4, __builtin_ia32_pmaddwd128(x, y))
 #else
-TE_PAIRS(i32x4, u32x4, 4)
+TE_PAIRS(i32x4, u32x4)
 #endif
 #if defined(__AVX2__)
 TE_PAIRS_BY(i32x8, 8, __builtin_ia32_pmaddwd256(x, y))
 #else
-TE_PAIRS(i32x8, u32x8, 8)
+TE_PAIRS(i32x8, u32x8)
 #endif
 #if defined(__AVX512BW__) && defined(__clang__)
 TE_PAIRS_BY(i32x16, 16, __builtin_ia32_pmaddwd512(x, y))
 #elif defined(__AVX512BW__)
 TE_PAIRS_BY(i32x16, 16, __builtin_ia32_pmaddwd512_mask(x, y, a, -1))
 #else
-TE_PAIRS(i32x16, u32x16, 16)
+TE_PAIRS(i32x16, u32x16)
 #endif
 TE_ADD_PAIRS(i32x2, u32x2)
 #if defined(__AVX512VNNI__) && defined(__AVX512VL__) && !defined(__clang__)
