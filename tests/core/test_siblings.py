@@ -10,6 +10,7 @@ import pytest
 from tests.agreement import Inputs, assert_agreement, compiled, find_target, reference, run
 from tinyedge.core.compiler.options import Options
 from tinyedge.core.compiler.state import Compilation
+from tinyedge.core.gradient.transforms import grad
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.uop import toposort
 from tinyedge.core.program.device import Device
@@ -99,6 +100,34 @@ def test_long_products_of_few_outputs_stay_beside_each_other() -> None:
 
     assert len(_compiled(build, "webgpu").launches) == 2
     assert len(_compiled(build, "cpu").launches) == 1
+
+
+@pytest.mark.parametrize("profile", ["default", "avx512"])
+@pytest.mark.parametrize(("rows", "width", "heads"), [(8, 12, 1), (5, 14, 2)])
+def test_orders_that_are_rounded_up_apart_are_not_one(
+    rows: int, width: int, heads: int, profile: str, cpu_device: Device
+) -> None:
+    """Keys lie across, rounded up to whole vectors; values are an output, which is not."""
+    inputs = Inputs()
+    x = inputs.new(_floats(1, rows, 33))
+    q, k, v = (
+        (x @ Tensor.weight(name, _floats(33, width) + n))
+        .reshape([1, rows, heads, width // heads])
+        .permute([0, 2, 1, 3])
+        for n, name in enumerate("qkv")
+    )
+    mixed = ((q * 0.3) @ k.transpose(2, 3)).softmax(-1) @ v
+    outputs = {"mixed": mixed, "k": k, "v": v}
+    found = run(outputs, inputs, "cpu", cpu_device, Options(profile=profile))
+    assert_agreement(found, reference(outputs, inputs))
+
+
+def test_the_gradient_of_a_column_by_itself(cpu_device: Device) -> None:
+    """One of its terms is kept for the other kernel, rounded up; the sum of both is the output."""
+    inputs = Inputs()
+    x = inputs.new(_floats(5, 1))
+    outputs = {"gradient": grad(lambda x: (x @ x.transpose(0, 1)).sin().sum())(x)}
+    assert_agreement(run(outputs, inputs, "cpu", cpu_device), reference(outputs, inputs))
 
 
 @pytest.mark.parametrize("same", [True, False], ids=["same place", "other places"])

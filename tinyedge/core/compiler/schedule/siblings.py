@@ -166,12 +166,8 @@ def _join(a: _Kernel, b: _Kernel, between: Sequence[Step], former: Former) -> Dr
         return None
     before = [(o, o.dtype, o.layout) for k in (a, b) for o in k.draft.outputs]
     draft = former.joined(a.draft, b.draft)
-    pays = (
-        _is_of_rows(draft) and _pads_alike(draft)
-        if rows
-        else _goes_on(a, b) or _shares(draft, a, b)
-    )
-    if not pays:
+    pays = _is_of_rows(draft) if rows else _goes_on(a, b) or _shares(draft, a, b)
+    if not pays or not _pads_alike(draft):
         for output, dtype, layout in before:
             output.dtype, output.layout = dtype, layout
         return None
