@@ -137,6 +137,7 @@ def reductions() -> Iterator[Case]:
     one[0, 1] = two[0, 1] = two[0, 2] = 0.0
     yield Case("prod of a zero", lambda a: a.prod(1), (one,))
     yield Case("prod of zeros", lambda a: a.prod(1), (two,))
+    yield Case("prod of nothing", lambda a: a.prod(1), (two[:, :0],))
     yield Case("norm", lambda a: a.norm(1), (x,))
     yield Case("softmax", lambda a: a.softmax(-1), (x,))
     yield Case("log_softmax", lambda a: a.log_softmax(-1), (x,))

@@ -292,7 +292,7 @@ def _product(x: Tensor, g: Tensor, axes: Sequence[int]) -> Tensor:
 
 
 def _product_of_pairs(x: Tensor, g: Tensor) -> Tensor:
-    """x [n, *S], g [*S]: the gradient by x of its product over n."""
+    """x [n, *S], g [*S]: the gradient by x of its product over n, which may be 0."""
     halves: list[tuple[Tensor, Tensor, int]] = []
     while (count := fixed(x.shape[0])) > 1:
         rest = [(0, 0)] * (x.ndim - 1)
@@ -300,7 +300,7 @@ def _product_of_pairs(x: Tensor, g: Tensor) -> Tensor:
         first, second = x[: (count + 1) // 2], x[(count + 1) // 2 :]
         halves.append((first, second, count))
         x = first * second
-    by_x = g.unsqueeze(0)
+    by_x = g.unsqueeze(0)[: fixed(x.shape[0])]
     for first, second, count in reversed(halves):
         by_x = Tensor.concat([by_x * second, by_x * first], 0)[:count]
     return by_x
