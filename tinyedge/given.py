@@ -116,7 +116,11 @@ def checked(function: F) -> F:
 
     @functools.wraps(function)
     def call(*args: Any, **named: Any) -> Any:
-        for name, value in signature.bind(*args, **named).arguments.items():
+        try:
+            given = signature.bind(*args, **named).arguments
+        except TypeError as error:  # Python's own words, which name the function
+            raise TypeError(f"{function.__qualname__}() {error}") from None
+        for name, value in given.items():
             if name in FORMS and not FORMS[name][0](value):
                 raise InputError(
                     f"argument {name!r} of {function.__name__}",

@@ -72,7 +72,9 @@ def opened(
             next = "of a file's content: PIL.Image.open(io.BytesIO(data))"
             raise _refused(name, because, "run.dtype", "a file's name, an image or an array", next)
         if given:
-            found[name] = _frames(name, given, source, frames_of(program, name))
+            frames = _frames(name, given, source, frames_of(program, name))
+            _check_side(program, name, frames)
+            found[name] = frames
         else:
             _check_channels(name, value, source)
     return found
@@ -115,6 +117,20 @@ def _frames(name: str, given: Sequence[Any], source: str, count: int) -> np.ndar
         next = "scale them to one size first"
         raise _refused(name, because, "run.shape", _several(count), next)
     return np.stack(frames) if count > 1 else frames[0]
+
+
+def _check_side(program: Program, name: str, pixels: np.ndarray[Any, Any]) -> None:
+    """Refuse pictures [.., height, width, channels] beyond the greatest side of the input."""
+    sides = {symbol.name: symbol.max for symbol in program.symbols}
+    shapes = [port.shape for port in program.inputs if port.name == name]
+    height, width = pixels.shape[-3:-1]
+    side = max(height, width)
+    most = min((sides[size] for size in shapes[0] if size in sides), default=side)
+    if side > most:
+        because = f"the picture is {width} x {height} pixels"
+        supported = f"pictures of up to {most} pixels a side"
+        next = f"make it smaller first, or export with --image {name}=..,max:{side}"
+        raise _refused(name, because, "run.shape", supported, next)
 
 
 def _several(count: int) -> str:

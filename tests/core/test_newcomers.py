@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tinyedge import InputError, Tensor, nn, optim, random
+from tinyedge import InputError, Tensor, export_onnx, nn, optim, random
 from tinyedge.core import dtype as dt
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -95,6 +95,7 @@ def test_it_works(call: Callable[[], Tensor], expected: Any) -> None:
         (lambda: x.topk(9), "topk of 9 along an axis of 3"),
         (lambda: x.sum(1.5), "an axis of float 1.5"),
         (lambda: x.sum(dim=0), "Tensor.sum.. got an unexpected keyword argument 'dim'"),
+        (lambda: export_onnx("m", traget="cpu"), "^export_onnx.. got an unexpected"),
         (lambda: np.sum(x), "Tensor.sum.. got an unexpected keyword argument"),
         (lambda: x.where(x, 0), "where by float32: its condition is of bools"),
         (lambda: x.scatter(0, x, x), "scatter needs integer indices, not float32"),

@@ -147,7 +147,7 @@ def test_frames_of_bytes() -> None:
     assert np.abs(found - wanted).max() <= 0.5 + 1e-3
 
 
-def test_files(tmp_path: Path) -> None:
+def test_files(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """A bundle takes a picture's file; a larger one than it was exported for is refused."""
     from PIL import Image
 
@@ -166,8 +166,11 @@ def test_files(tmp_path: Path) -> None:
         _is_near(found[0], wanted.transpose(2, 0, 1))
         assert np.array_equal(found, model.run({"x": picture})["output"])
         assert np.array_equal(found, model.run({"x": Image.fromarray(picture)})["output"])
-        with pytest.raises(RunError, match=r"x.width is 1..64"):
+        said = r"65 x 9 pixels[^$]*up to 64 pixels a side[^$]*make it smaller[^$]*max:65"
+        with pytest.raises(RunError, match=said):
             model.run({"x": Image.fromarray(np.zeros((9, 65, 3), np.uint8))})
+        with pytest.raises(RunError, match=r"x.width is 1..64"):
+            model.run({"x": np.zeros((9, 65, 3), np.uint8)})
         for file, said in (
             (
                 tmp_path / "dog.png",
@@ -179,6 +182,9 @@ def test_files(tmp_path: Path) -> None:
         ):
             with pytest.raises(RunError, match=said):
                 model.run({"x": file})
+        capfd.readouterr()
+        assert execute(["run", str(tmp_path / "m")]) == 1
+        assert "add --input 'x=FILE.png', or --random" in capfd.readouterr().err
         run = ["run", str(tmp_path / "m"), "--out", str(tmp_path / "out"), "--input"]
         assert execute([*run, f"x={tmp_path / 'cat.png'}"]) == 0
         assert np.array_equal(found, np.load(tmp_path / "out" / "output.npy"))

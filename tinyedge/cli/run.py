@@ -36,6 +36,7 @@ from tinyedge.core.files import next_place
 from tinyedge.core.program.ports import Array
 from tinyedge.core.program.replay import Replay
 from tinyedge.labels import labels_of, top
+from tinyedge.pictures import takes_pictures
 
 
 @click.command("run")
@@ -98,12 +99,13 @@ def command(
     symbols = sizes(dims)
     missing = [name for name in chosen.inputs if name not in arrays]
     if missing and not random:
+        kind = "FILE.png" if takes_pictures(program, missing[0]) else "FILE.npy"
         raise RunError(
             f"input {missing[0]!r}",
             "it is missing",
             id="run.input",
             supported=signature(program, chosen),
-            next=f"add --input '{missing[0]}=FILE.npy', or --random to try without one",
+            next=f"add --input '{missing[0]}={kind}', or --random to try without one",
         )
     with stages() as progress:
         progress.report("compiling kernels")
