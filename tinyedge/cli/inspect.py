@@ -236,7 +236,7 @@ def _kernel(program: Program, index: int) -> int:
     kernel = program.kernels[index]
     for move in kernel.moves:
         say(f"// {_move(move)}")
-    say_text(program.prelude + kernel.source)
+    say_text(kernel.source)
     return 0
 
 
