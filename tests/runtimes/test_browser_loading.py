@@ -13,6 +13,7 @@ import tinyedge
 from tests.runtimes.site import HURRY, Site, evaluate
 from tests.targets import programs
 from tinyedge.core.program.program import Launch, Port, Program
+from tinyedge.export.bundle import weights
 from tinyedge.export.bundle.bounds import BLOCK_BYTES
 from tinyedge.export.bundle.manifest import decode, encode
 from tinyedge.export.package.package import write_bundle
@@ -27,10 +28,10 @@ BLOCKS = 4  # the last one shorter
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """`addition`: x + w, of 3.5 MiB; w counts up."""
     root = tmp_path_factory.mktemp("bundles")
-    weights = np.arange((BLOCKS - 1) * BLOCK_BYTES // 4 + BLOCK_BYTES // 8, dtype=np.float32)
+    numbers = np.arange((BLOCKS - 1) * BLOCK_BYTES // 4 + BLOCK_BYTES // 8, dtype=np.float32)
     tinyedge.export_function(
-        lambda x: x + tinyedge.Tensor(weights),
-        {"x": np.zeros(len(weights), np.float32)},
+        lambda x: x + tinyedge.Tensor(numbers),
+        {"x": np.zeros(len(numbers), np.float32)},
         target="webgpu",
         out=root / "addition",
     )
@@ -90,6 +91,34 @@ def test_blocks_are_checked_as_they_arrive(page: Any, bundle: Path) -> None:
     blocks = [size % BLOCK_BYTES, *[BLOCK_BYTES] * (BLOCKS - 1)]
     assert sorted(got[1])[-2 * BLOCKS :] == sorted(2 * blocks)
     assert max(got[1]) == BLOCK_BYTES
+
+
+def test_files_take_over_the_memory_of_those_before(
+    page: Any, site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many files the weights are in, their blocks are hashed in one place."""
+    monkeypatch.setattr(weights, "SHARD_BYTES", BLOCK_BYTES + 4096)
+    numbers = np.arange(4 * BLOCK_BYTES // 4, dtype=np.float32)
+    tinyedge.export_function(
+        lambda x: x + tinyedge.Tensor(numbers),
+        {"x": np.zeros(len(numbers), np.float32)},
+        target="webgpu",
+        out=site.folder / "several",
+    )
+    assert len(list((site.folder / "several").glob("weights-*.bin"))) == 4
+    got = evaluate(
+        page,
+        """
+        const places = new Set(), {digest} = SubtleCrypto.prototype;
+        SubtleCrypto.prototype.digest = function (name, bytes) {
+          if (bytes.buffer?.byteLength === 2 ** 20) places.add(bytes.buffer);
+          return digest.call(this, name, bytes);
+        };
+        """
+        + RUN.replace("/addition/", "/several/")
+        + "return [right, places.size];",
+    )
+    assert got == [True, 1]
 
 
 @pytest.mark.parametrize("at", [0, BLOCK_BYTES - 1, BLOCK_BYTES, -1])

@@ -108,7 +108,7 @@ export async function verify({core, inTurn}, options, nodes = false) {
       nodes ? "export it with --debug-goldens" : "tinyedge verify --against",
     );
   for (const [i, file] of m.files.entries())
-    if (/^golden/.test(file.name)) files[i] = await fetchFile(source, file, (count) => void (core.stats.bytesFetched += count));
+    if (/^golden/.test(file.name)) files[i] = await fetchFile(source, file, (count) => (core.stats.bytesFetched += count));
   /** The values of a golden that lie in a file, in an array like another. */
   const stored = ({file, offset, bytes}, {constructor}) =>
     new constructor(files[file].buffer.slice(offset, offset + bytes));

@@ -55,17 +55,18 @@ export function askEarly(source, files) {
  * A file of the bundle. Its length and hash are checked where they are known: not the manifest's, but by `integrity`.
  * `source`: where and how to fetch (`base`, `fetch`, `signal`), and `loading`, the promise of the module that says what to
  * do after a failure. `id` is what the errors' ids begin with. `take` gets what was checked, and where it begins: the whole, or
- * a block after the other where blocks have hashes. Only the last of them is kept then, which is in the same memory.
+ * a block after the other where blocks have hashes. Only the last of them is kept then, which is in the same memory:
+ * in `space`, of another file that is done, where there is one.
  * @param {Record<string, any>} source
- * @param {{name: string, bytes?: number, sha256?: string, blocks?: string[]}} file
+ * @param {{name: string, bytes?: number, sha256?: string, blocks?: string[], space?: any}} file
  * @param {(bytes: number) => void} received @param {(part: Uint8Array<ArrayBuffer>, start: number) => void} [take]
  * @returns {Promise<Uint8Array<ArrayBuffer>>}
  */
 export async function fetchFile(source, file, received, id = "bundle.file", take) {
-  const {name, bytes: size, sha256, blocks} = file,
+  const {name, bytes: size, sha256, blocks, space = BLOCK_BYTES} = file,
     // What has arrived, and what the next request is like.
     got = {
-      bytes: new Uint8Array(blocks ? BLOCK_BYTES : (size ?? MANIFEST_BYTES)),
+      bytes: new Uint8Array(blocks ? space : (size ?? MANIFEST_BYTES)),
       length: 0,
       request: {},
       received,
@@ -74,7 +75,7 @@ export async function fetchFile(source, file, received, id = "bundle.file", take
     // When a block is there, or the file.
     full = async () => {
       const {bytes, length} = got,
-        start = blocks ? (Math.ceil(length / BLOCK_BYTES) - 1) * BLOCK_BYTES : 0,
+        start = blocks ? length - (length % BLOCK_BYTES || BLOCK_BYTES) : 0,
         part = bytes.subarray(0, length - start),
         expected = blocks ? blocks[start / BLOCK_BYTES] : sha256;
       if (expected) {
@@ -88,8 +89,8 @@ export async function fetchFile(source, file, received, id = "bundle.file", take
   for (;;)
     try {
       await attempt(source, got, name, id, full);
-      const {length} = got;
-      if (size && length !== size) fail(`${id}.size`, name, `it has ${length} bytes, not ${size}`);
+      if (size && got.length !== size)
+        fail(`${id}.size`, name, `it has ${got.length} bytes, not ${size}`);
       return await full();
     } catch (error) {
       source.signal?.throwIfAborted();

@@ -39,7 +39,7 @@ export function allocate(core) {
   );
   const needsSymbols = m.kernels.some(({symbols}) => symbols);
   // Room for the most symbols that a manifest may have, 32 of them.
-  const sizeTable = create("symbols", needsSymbols ? 128 : 0, 72 /* UNIFORM, COPY_DST */);
+  const sizeTable = create("symbols", needsSymbols && 128, 72 /* UNIFORM, COPY_DST */);
 
   // Where an entry's outputs, a state or a condition are copied to be read.
   const bytesIn = ({buffer}) => m.buffers[buffer].bytes;

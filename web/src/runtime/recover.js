@@ -31,8 +31,7 @@ export function keepStates(core) {
       run.owns.push(...places);
       run.stats.bufferBytes += 2 * size;
     }
-    const place = places.shift();
-    places.push(place);
+    const [place] = places.reverse();
     run.pass?.end();
     run.pass = null;
     let end = 0;

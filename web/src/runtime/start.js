@@ -33,13 +33,14 @@ export async function start(core, onProgress) {
   const sources = [],
     tasks = [];
   for (const file of needed) {
-    const number = m.files.indexOf(file);
+    const number = m.files.indexOf(file),
+      blocks = m.blocks?.[number][0] && m.blocks[number];
     // Two at a time at first, kernels and weights, then one: each has memory on its way.
     const task = Promise.resolve(tasks[1] && tasks.at(-1))
-      .then(() =>
+      .then((space) =>
         fetchFile(
           source,
-          {...file, blocks: m.blocks?.[number][0] && m.blocks[number]},
+          {...file, blocks, space},
           (count) => {
             loaded += count;
             stats.bytesFetched += count;
@@ -58,14 +59,16 @@ export async function start(core, onProgress) {
         ),
       )
       .then((bytes) => {
-        if (file.name.startsWith("kernels")) sources[number] = bytes;
+        // The next file's blocks arrive there: memory of its own for each would lie about until it is collected.
+        if (blocks) return bytes.buffer;
+        sources[number] = bytes;
       });
     task.catch(() => {});
     tasks.push(task);
   }
   const arrived = async (prefix) => {
     // Awaited one by one: of several faults the first in the files' order is the one told.
-    for (const [i, file] of needed.entries()) if (file.name.startsWith(prefix)) await tasks[i];
+    for (const i in needed) if (needed[i].name.startsWith(prefix)) await tasks[i];
   };
   if (m.options?.labels) takeLabels(core);
   await Promise.all([arrived(""), arrived("kernels").then(() => compile(core, sources, report))]);
