@@ -97,9 +97,8 @@ def usual_sizes(program: Program, entry: Entry) -> dict[str, int]:
     sizes: dict[str, int] = {}
     for name, image in images.items():
         wanted = image["height"], image["width"]
-        for each, size in ((name, wanted), (f"{name}.uv", [-(-side // 2) for side in wanted])):
-            open_sizes = [s for s in (ports[each].shape if each in ports else ()) if s in most]
-            sizes |= {s: min(n, most[s]) for s, n in zip(open_sizes, size, strict=False)}
+        open_sizes = [s for s in (ports[name].shape if name in ports else ()) if s in most]
+        sizes |= {s: min(n, most[s]) for s, n in zip(open_sizes, wanted, strict=False)}
     return sizes
 
 

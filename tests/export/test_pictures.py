@@ -133,6 +133,21 @@ def test_gray_and_nv12(target: str, request: pytest.FixtureRequest) -> None:
     _is_near(found, wanted)
 
 
+def test_planes_of_two_pictures() -> None:
+    """The chroma has half of the luma's rows and columns, rounded up."""
+    from tinyedge.targets.cpu import device as cpu
+
+    compiled = compile_graph(_graphs("0..1,from:nv12", (3, 8, 8)), find_target("cpu"))
+    assert compiled.program is not None
+    assert [symbol.name for symbol in compiled.program.symbols] == ["x.height", "x.width"]
+    luma, chroma = np.zeros((15, 22), np.uint8), np.zeros((8, 12, 2), np.uint8)
+    with (
+        Replay(compiled.program, cpu.open()) as replay,
+        pytest.raises(RunError, match=r"'x.uv'[^$]*axis 1 is 12, not 11"),
+    ):
+        replay.run({"x": luma, "x.uv": chroma})
+
+
 def test_frames_of_bytes() -> None:
     """Several frames, and a model that takes bytes, which are rounded."""
     compiled = compile_graph(_graphs("nhwc", (2, 6, 5, 3), dt.uint8), find_target("cpu"))

@@ -229,8 +229,7 @@ def _built(port: Port, picture: Picture) -> tuple[Tensor, tuple[Port, ...]]:
     shape = (*several, *seen, SOURCES[picture.source])
     ports = [Port(port.name, dt.uint8, shape, picture=True)]
     if picture.source == "nv12":
-        half = -(-picture.side // 2)
-        less = (symbol(f"{port.name}.uv.{word}", 1, half) for word in ("height", "width"))
+        less = ((size + 1) // 2 for size in seen)
         ports = [Port(port.name, dt.uint8, shape[:-1])]
         ports.append(Port(f"{port.name}.uv", dt.uint8, (*several, *less, 2)))
     planes = []
