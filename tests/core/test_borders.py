@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -196,6 +197,43 @@ def test_networks_have_no_test_in_their_sums(target: tuple[str, str], network: A
     imported, _ = import_graph(network(96).SerializeToString())
     name, profile = target
     check_sums(compile_graph(imported, find_target(name), Options(profile=profile, winograd=0)))
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t[0])
+def test_efficientnet_has_no_test_in_its_sums(target: tuple[str, str]) -> None:
+    """Windows of 3 x 3 and 5 x 5 at the published sizes: 14 pixels are no multiple of 8 and 4."""
+    imported, _ = import_graph(networks.efficientnet_b0().SerializeToString())
+    name, profile = target
+    check_sums(compile_graph(imported, find_target(name), Options(profile=profile)), least=30)
+
+
+# Side, side of the filter, step; rows of a thread's tile, and its sums with those that rows have at
+# a border, and at each place where the picture may end. 8 rows would have 16 for 14.
+WINDOWS = {
+    "14": ((14, 5, 1), 7, 7 + 4),
+    "20": ((20, 5, 1), 4, 4 + 4),
+    "13": ((13, 5, 1), 3, 3 + 7),
+    "56": ((56, 3, 1), 8, 8 + 2),
+    "28 by 2": ((28, 5, 2), 7, 7 + 2),
+    "7x7": ((14, 7, 1), 2, 2 + 6),
+}
+_CUDA = find_target("cuda")
+_BUSY = replace(_CUDA.profiles["default"], threads_to_saturate=1)  # so that few channels do
+
+
+@pytest.mark.parametrize("name", WINDOWS)
+def test_registers_hold_the_sums_of_borders(name: str) -> None:
+    """A thread has no more rows than leave room for the sums that borders have besides."""
+    (side, size, step), rows, sums = WINDOWS[name]
+    outputs, inputs = convolution(8, 8, side, size, step, 8)
+    target = replace(_CUDA, profiles={"default": _BUSY})
+    state = compiled(outputs, inputs, target, Options(winograd=0))
+    (kernel,) = reading_borders(state)
+    check_inner_loops([kernel])
+    assert kernel.text is not None
+    found = sum(n.op is ops.ACCUMULATOR for n in kernel.text.linear.statements)
+    assert (copies(kernel.moved), found) == (rows, sums)
+    check_statements(state, inputs)
 
 
 def test_a_kernel_of_two_sizes_has_no_test_in_its_inner_loop() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from math import prod
 
@@ -19,7 +20,9 @@ from tests.agreement import (
 )
 from tests.core.test_tiles import convolution
 from tinyedge.core.compiler.counters import workgroup_bytes
+from tinyedge.core.compiler.optimize.move import IllegalMove
 from tinyedge.core.compiler.optimize.reductions import reductions
+from tinyedge.core.compiler.optimize.shared_tiles import STEPS, Work, choose_tile
 from tinyedge.core.compiler.options import Options
 from tinyedge.core.compiler.state import Compilation, CompiledKernel
 from tinyedge.core.ir import ops
@@ -201,6 +204,77 @@ def test_values(build: Callable[[Inputs], Tensor], precision: str, cuda_device: 
     expected = reference(outputs, inputs, fp64_reference=True)
     tolerances = {"y": Tolerance(greatest=1e-2)} if precision == "fp16" else None
     assert_agreement(replay(state.program, cuda_device, inputs.arrays), expected, tolerances)
+
+
+LARGE = 4 * 16  # sums of a thread, of the largest tile
+
+
+def _large(inputs: Inputs) -> Tensor:
+    return _values(inputs, 1024, 64) @ _values(inputs, 64, 1024)
+
+
+@pytest.mark.parametrize(
+    ("function", "sums"),
+    [
+        (lambda y: y.relu(), LARGE),
+        (lambda y: y * y.sigmoid(), 4 * 12),
+        (lambda y: y.gelu(), 4 * 12),
+        (lambda y: y.tanh(), 4 * 12),
+    ],
+    ids=["relu", "silu", "gelu", "tanh"],
+)
+def test_functions_of_results_take_registers(
+    function: Callable[[Tensor], Tensor], sums: int
+) -> None:
+    """A compiler computes those of all results at once, so that a thread has fewer results."""
+    inputs = Inputs()
+    (kernel,) = cuda({"y": function(_large(inputs))}, inputs).kernels.values()
+    assert sum(node.dtype.lanes for node in _sums(kernel)) == sums
+
+
+def test_functions_before_a_sum_take_none() -> None:
+    inputs = Inputs()
+    y = _values(inputs, 1024, 64).exp() @ _values(inputs, 64, 1024)
+    *_, kernel = cuda({"y": y}, inputs).kernels.values()
+    assert sum(node.dtype.lanes for node in _sums(kernel)) == LARGE
+
+
+def test_what_is_loaded_under_conditions_takes_registers() -> None:
+    """8 vectors for a tile of 12 of sums, of which 6 are tested at the border, are too many."""
+    state = cuda(*convolution(16, 32, 160, 3, 2, 1))
+    kernel = kernel_of(state, 2 * 32 * 16 * 9 * 80**2)
+    assert sum(node.dtype.lanes for node in _sums(kernel)) == 4 * 6
+    plain = choose_tile(Work(6400, 32), state.caps)
+    assert (plain.results, plain.filled(STEPS)) == (12, 8)
+
+
+def test_no_tile_fits_in_registers() -> None:
+    caps = find_target("cuda").profiles["default"]
+    with pytest.raises(IllegalMove, match="no tile of 3 sums and 96 steps fits in registers"):
+        choose_tile(Work(4096, 256, steps=96, sums=3, tested=True), caps)
+
+
+def test_a_loop_of_many_sums_stays_a_loop() -> None:
+    """NVRTC is told so from 48 sums of a thread on, of the loop over a tile's steps alone."""
+    inputs = Inputs()
+    outputs = {"y": _large(inputs), "z": _values(inputs, 64, 48) @ _values(inputs, 48, 40)}
+    large, small = sorted(cuda(outputs, inputs).kernels.values(), key=lambda k: -k.flops)
+    assert sum(node.dtype.lanes for node in _sums(small)) < 48 <= LARGE
+    assert "#pragma" not in small.source
+    (line,) = (n for n, text in enumerate(large.source.split("\n")) if "#pragma" in text)
+    first, loop = large.source.split("\n")[line : line + 2]
+    assert first.strip() == "#pragma unroll 1" and loop.strip().startswith("for (int ")
+    assert large.source.count("for (") == 2
+
+
+def test_stores_of_tiles_that_are_rounded_up_have_no_limits() -> None:
+    """Their condition says that they are inside; loads have none, and limits."""
+    inputs = Inputs()
+    (kernel,) = cuda({"y": odd(inputs) + _values(inputs, 33, 29)}, inputs).kernels.values()
+    stores = [line for line in kernel.source.split("\n") if re.match(r" *if \(.*b0\[", line)]
+    limited = re.findall(r"int (i\d+) = .*te_min", kernel.source)
+    assert stores and limited
+    assert not any(re.search(rf"b0\[[^\]]*\b{name}\b", s) for s in stores for name in limited)
 
 
 @pytest.mark.parametrize("name", ["webgpu", "qcom"])

@@ -50,11 +50,10 @@ extern "C" __global__ void k0(
         shared1[(i6 * 256) + l23] = x3;
         __syncthreads();
     }
-    const int i9 = te_min(l14, 11);
-    const float4 x10 = b3[i9];
+    const float4 x10 = b3[te_min(l14, 11)];
     const float4 v2 = acc0 + x10;
-    const int i10 = (l10 * 24) + i9;
-    if (v0) { b0[i10] = te_select(v2 < te_float4(0.0f), te_float4(0.0f), v2); }
+    const int i9 = (l10 * 24) + l14;
+    if (v0) { b0[i9] = te_select(v2 < te_float4(0.0f), te_float4(0.0f), v2); }
     const float4 v3 = acc1 + x10;
-    if (v0) { b0[i10 + 12] = te_select(v3 < te_float4(0.0f), te_float4(0.0f), v3); }
+    if (v0) { b0[i9 + 12] = te_select(v3 < te_float4(0.0f), te_float4(0.0f), v3); }
 }

@@ -61,6 +61,9 @@ class Caps:
     loads_first: bool = False
     # numbers that a thread may have in registers, where more keep others from running; 0: no limit
     max_registers: int = 0
+    # vectors that a tile of windows with a filter for each channel may have in registers: its sums,
+    # those of a picture's border and what they load; 0: no limit
+    window_registers: int = 0
     # rows and vectors of the tiles that a thread computes, where a workgroup has several
     tiles: tuple[tuple[int, int], ...] = ((1, 1), (2, 1), (3, 1), (4, 1), (6, 1), (8, 1))
     # a tile takes each vector's products with all of its rows at once, not one sum after the other

@@ -21,6 +21,7 @@ from tinyedge.core.compiler.lower.expand import expand, one_type_per_buffer
 from tinyedge.core.compiler.lower.geometry import geometry, without_surplus
 from tinyedge.core.compiler.lower.images import free_guards, not_pixels, to_coordinates
 from tinyedge.core.compiler.lower.linear import linearize
+from tinyedge.core.compiler.lower.places import free_places
 from tinyedge.core.compiler.lower.regions import open_regions
 from tinyedge.core.compiler.lower.shuffles import permute_loads
 from tinyedge.core.compiler.lower.through import store_through
@@ -338,6 +339,8 @@ def _lowered(
         sink = to_coordinates(sink)
     if not caps.unaligned:
         sink = one_type_per_buffer(sink, caps)
+    if caps.shared_tiles:  # whose rows and columns are rounded up
+        sink = free_places(sink)
     sink = permute_loads(open_regions(free_borders(sink, caps, is_finite), caps), caps)
     sink = widen_functions(sink, caps)
     nodes = toposort((sink,))

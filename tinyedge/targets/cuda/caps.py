@@ -26,6 +26,8 @@ PROFILES = {
         alignment=256,
         max_vector_registers=64,
         max_registers=128,  # of 65,536: so that 512 threads share a multiprocessor
+        window_registers=32,
+        tiles=tuple((rows, 1) for rows in (1, 2, 3, 4, 6, 7, 8)),
     )
 }
 

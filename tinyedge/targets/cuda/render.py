@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from functools import cached_property
 from importlib import resources
 from typing import ClassVar
 
@@ -18,8 +20,11 @@ from tinyedge.core.compiler.target import LoweredKernel
 from tinyedge.core.dtype import DType
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.lowered import workgroup_buffers
-from tinyedge.core.ir.uop import UOp
+from tinyedge.core.ir.uop import UOp, toposort
 
+# Sums of a thread from which a loop over a tile's steps stays one: copies of its steps, which NVRTC
+# would make of few of them, load so much ahead that they need up to 140 registers.
+SUMS_IN_LOOP = 48
 UNBOUNDED_THREADS = 256  # they share 65536 registers, of which a thread has at most 255
 
 TYPES = {
@@ -79,6 +84,27 @@ class CudaPrinter(Printer):
 
     def shuffle(self, node: UOp, value: str) -> str:
         return f"te_shuffle({strip_parens(value)}, {node.arg})"
+
+    def statement(self, node: UOp) -> None:
+        if node.op is ops.BEGIN and node in self._kept_loops:
+            self.line("#pragma unroll 1")
+        super().statement(node)
+
+    @cached_property
+    def _kept_loops(self) -> frozenset[UOp]:
+        """The begins of innermost loops over steps in workgroup memory, where sums are many."""
+        statements = self.linear.statements
+        if sum(n.dtype.lanes for n in statements if n.op is ops.ACCUMULATOR) < SUMS_IN_LOOP:
+            return frozenset()
+        found, begin = set(), -1
+        for position, node in enumerate(statements):
+            if node.op is ops.BEGIN:
+                begin = position
+            elif node.op is ops.END and begin >= 0:
+                if _sums_from_workgroup(statements[begin + 1 : position]):
+                    found.add(statements[begin])
+                begin = -1
+        return frozenset(found)
 
     def load_text(self, node: UOp, operands: list[str]) -> str:
         param = node.src[0]
@@ -177,6 +203,12 @@ class CudaPrinter(Printer):
         if not plain.startswith("te_") and not promoted:
             return plain
         return f"te_{node.op.name}({', '.join(strip_parens(o) for o in operands)})"
+
+
+def _sums_from_workgroup(body: Sequence[UOp]) -> bool:
+    """Whether statements add to sums what they read of the workgroup's memory."""
+    read = toposort([node for node in body if node.op is ops.SET])
+    return any(node.op is ops.LOAD and node.src[0].op is ops.SHARED for node in read)
 
 
 def render(kernel: LoweredKernel) -> str:

@@ -49,6 +49,13 @@ MEMORY_COST = 16.0  # of an element from memory, against a product and sum
 # of the threads that keep a device busy: each has many sums, and waits for few of them
 BUSY = 0.5
 REGISTERS = 30  # vectors of a thread: more are 128 registers, or are spilled
+# Vectors of a result of which functions are computed, whose steps a compiler mixes with those of
+# all others: with 16 of them 140 to 151 registers, with 12 at most 119.
+EVALUATED = 2.25
+FUNCTION_COST = 8  # from which an operation is such a function, as the exponential is
+# Vectors of sums and of what is loaded under conditions, whose places and conditions are as many:
+# with 28 up to 130 registers, with 26 at most 128.
+TESTED = 26
 MOST_HELD = 6144  # elements of tiles: two workgroups and more share a multiprocessor's memory
 # Tiles of which one half is filled while the other is used: elements of a half, and vectors of a
 # thread. Larger ones have work enough in a step for what is loaded to arrive, and no registers;
@@ -56,6 +63,19 @@ MOST_HELD = 6144  # elements of tiles: two workgroups and more share a multiproc
 MOST_AHEAD = 4096
 REGISTERS_AHEAD = 20
 GROUPS = 64  # workgroups that keep a device busy
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a contraction asks of a tile."""
+
+    rows: int
+    columns: int
+    others: int = 1  # such products beside each other
+    steps: int = STEPS  # of a sum, for which a tile is filled
+    sums: int = 1  # of each result
+    tested: bool = False  # whether what fills tiles is loaded under conditions, as padding is
+    evaluated: bool = False  # whether functions as the exponential are computed of the results
 
 
 @dataclass(frozen=True)
@@ -76,13 +96,30 @@ class Tile:
     def columns(self) -> int:
         return self.lanes * self.vectors * self.column_threads
 
+    @property
+    def results(self) -> int:
+        """Vectors that a thread computes."""
+        return self.copies * self.vectors
+
+    def filled(self, steps: int) -> int:
+        """Vectors that a thread loads to fill a tile."""
+        elements = (self.rows + self.columns) * steps
+        return -(-elements // (self.lanes * self.row_threads * self.column_threads))
+
     def registers(self, steps: int, sums: int) -> int:
         """Vectors that a thread has at most: its sums, what it loads for UNROLL steps, and what it
         has loaded to fill the next tile.
         """
-        filled = (self.rows + self.columns) * steps
-        vectors = -(-filled // (self.lanes * self.row_threads * self.column_threads))
-        return self.copies * self.vectors * sums + self.copies + self.vectors * sums + vectors
+        loaded = self.copies + self.vectors * sums + self.filled(steps)
+        return self.results * sums + loaded
+
+    def fits(self, work: Work) -> bool:
+        """Whether a thread has registers enough, in its loops and behind them."""
+        steps, sums = work.steps, work.sums
+        evaluated = EVALUATED * self.results if work.evaluated else 0
+        tested = self.results * sums + 2 * self.filled(steps) if work.tested else 0
+        most = max(self.registers(steps, sums), evaluated)
+        return most <= REGISTERS and tested <= TESTED
 
 
 def share_tile(kernel: MovedKernel, contraction: Roles, along: int | None) -> bool:
@@ -118,11 +155,13 @@ def _tiled(kernel: MovedKernel, rows: list[int], columns: list[int]) -> bool:
     others = prod(kernel.extent(n) for n in kernel.left("loop") if n not in (*rows, *columns))
     steps = [_steps(kernel, reductions(kernel.sink)[position]) for position in apart]
     held = sum(prod(kernel.extent(n) for n in part) for part in steps)
-    tile = choose_tile((row_count, column_count, others), held, len(sums), kernel.caps)
+    guarded = any(n.op is ops.LOAD and n.arg for n in toposort((kernel.sink,)))
+    evaluated = evaluates(kernel.sink)
+    work = Work(row_count, column_count, others, held, len(sums), guarded, evaluated)
+    tile = choose_tile(work, kernel.caps)
     row_part = _divide_rows(kernel, _merged(kernel, rows), tile)
     column_part = _divide_columns(kernel, _merged(kernel, columns), tile)
     fits = len(steps) == 1 and tile.registers(held, len(sums)) <= REGISTERS_AHEAD
-    guarded = any(n.op is ops.LOAD and n.arg for n in toposort((kernel.sink,)))
     ahead = fits and not guarded and (tile.rows + tile.columns) * held <= MOST_AHEAD
     operands = [o for part in steps for o in _operands(kernel, row_part, column_part, part)]
     for slot, staged in operands:
@@ -130,10 +169,18 @@ def _tiled(kernel: MovedKernel, rows: list[int], columns: list[int]) -> bool:
     return True
 
 
-def choose_tile(sizes: tuple[int, int, int], steps: int, sums: int, caps: Caps) -> Tile:
-    """The tile of least cost. sizes: rows, columns, and how many such products there are beside
-    each other. steps: of a sum, for which a tile is filled. sums: of each result.
-    """
+def evaluates(sink: UOp) -> bool:
+    """Whether functions that take many instructions are computed of what a kernel has summed."""
+    after = toposort(sink.src, stop=lambda node: node.op is ops.REDUCE_LOOP)
+    return any(n.op.cost >= FUNCTION_COST and _is_summed(n) for n in after)
+
+
+def _is_summed(value: UOp) -> bool:
+    return any(node.op is ops.REDUCE_LOOP for node in toposort((value,)))
+
+
+def choose_tile(work: Work, caps: Caps) -> Tile:
+    """The tile of least cost. Raises IllegalMove where registers hold none."""
     tiles = [
         Tile(a, b, r, c, caps.vector)
         for a in COPIES
@@ -142,17 +189,19 @@ def choose_tile(sizes: tuple[int, int, int], steps: int, sums: int, caps: Caps) 
         for c in COLUMN_THREADS
         if THREADS[0] <= r * c <= min(THREADS[1], caps.threads)
     ]
-    tiles = [tile for tile in tiles if tile.registers(steps, sums) <= REGISTERS]
-    tiles = [tile for tile in tiles if (tile.rows + tile.columns) * steps <= MOST_HELD]
-    return min(tiles, key=lambda tile: _cost(tile, *sizes, caps))
+    tiles = [tile for tile in tiles if tile.fits(work)]
+    tiles = [tile for tile in tiles if (tile.rows + tile.columns) * work.steps <= MOST_HELD]
+    if not tiles:
+        raise IllegalMove(f"no tile of {work.sums} sums and {work.steps} steps fits in registers")
+    return min(tiles, key=lambda tile: _cost(tile, work, caps))
 
 
-def _cost(tile: Tile, rows: int, columns: int, others: int, caps: Caps) -> float:
-    across, down = -(-columns // tile.columns), -(-rows // tile.rows)
-    waste = across * tile.columns * down * tile.rows / (rows * columns)
+def _cost(tile: Tile, work: Work, caps: Caps) -> float:
+    across, down = -(-work.columns // tile.columns), -(-work.rows // tile.rows)
+    waste = across * tile.columns * down * tile.rows / (work.rows * work.columns)
     loads = (tile.copies / UNROLL + tile.vectors) / (tile.copies * tile.vectors)
     brought = 1 / tile.rows + 1 / tile.columns
-    groups = others * across * down
+    groups = work.others * across * down
     threads = groups * tile.row_threads * tile.column_threads
     idle = max(1.0, BUSY * caps.threads_to_saturate / threads, math.sqrt(GROUPS / groups))
     return waste * (1 + SHARED_COST * loads + MEMORY_COST * brought) * idle

@@ -13,7 +13,7 @@ WebAssembly loads all that a step uses several times before its first product (`
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import gcd
 
 from tinyedge.core import dtype as dt
@@ -23,6 +23,7 @@ from tinyedge.core.compiler.optimize.moved import MovedKernel
 from tinyedge.core.compiler.optimize.moves import Overlap, PadTo, Reorder
 from tinyedge.core.compiler.optimize.row_blocks import block_rows
 from tinyedge.core.compiler.optimize.unpacked import most_vectors, packed_filter
+from tinyedge.core.compiler.optimize.windows import vectors_of_windows
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.polynomial import Terms, divisor, terms
 from tinyedge.core.ir.uop import UOp, toposort
@@ -76,8 +77,10 @@ def tile(
             if busy and not alone and not _reads_whole_vectors(kernel):
                 copies = shared.src[0].arg
                 step = _values(kernel, number, 2, shared, copies) - copies
+        sizes = (extent, columns, total)
+        held = _held(kernel, number, shared) if alone and shared is not None else None
         cost, rows, across = _tile_size(
-            extent, columns, total, kernel.caps, products, copies, most, step, alone=alone
+            *sizes, kernel.caps, products, copies, most, step, alone=alone, held=held
         )
         if kernel.caps.scalar_operands:
             if along in contraction["batch"]:
@@ -109,6 +112,14 @@ def tile(
             _inside(kernel, [n for n in kernel.left("loop") if n in columns_left])
         _inside(kernel, inside)
     return rows * across
+
+
+def _held(kernel: MovedKernel, number: int, tap: UOp) -> Callable[[int], bool] | None:
+    """Whether registers hold so many rows of windows whose steps of a tap are copies."""
+    room = kernel.caps.window_registers
+    if not room:
+        return None
+    return lambda rows: vectors_of_windows(kernel.sink, number, rows, tap) <= room
 
 
 def _one_row(kernel: MovedKernel, vector: int | None, columns: int) -> int:
@@ -302,18 +313,20 @@ def _tile_size(
     step: int = 0,
     *,
     alone: bool = False,
+    held: Callable[[int], bool] | None = None,
 ) -> tuple[float, int, int]:
     """The cost, rows and vectors of a tile: a larger one shares more loads, but must not leave the
     device idle. products: contractions whose sums are kept at once. most: sums of a tile of several
     vectors. taps: steps of a sum that are copies. step: numbers of them that each row of a tile has
     and none before does; a row beyond the last repeats that, but loads all of its own. alone: each
-    sum is computed by itself, so that registers hold but one.
+    sum is computed by itself, so that registers hold but one. held: whether registers hold so many
+    rows; None: they do.
     """
     best, best_cost = (1, 1), float("inf")
     for rows, across in _tiles(caps, products, alone=alone):
         if columns % across or (caps.scalar_operands and rows > extent):
             continue  # or it would wait for sums that nobody wants
-        if across > 1 and rows * across > most:
+        if (across > 1 and rows * across > most) or (rows > 1 and held and not held(rows)):
             continue
         beyond = -extent % rows
         waste = (extent + beyond) / extent
