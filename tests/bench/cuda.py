@@ -1,7 +1,7 @@
 """Models as machine code of NVIDIA's GPUs, which needs none: `python -m tests.bench.cuda`.
 
     python -m tests.bench.cuda                        # every model, for sm_87 and sm_90
-    python -m tests.bench.cuda bert --arch sm_87 --json FILE
+    python -m tests.bench.cuda bert --arch sm_87 --precision fp32 fp16 --json FILE
 
 Each kernel of a model is compiled by NVRTC and disassembled: its registers, what it spills, and of
 its launches' arithmetic how much tiles in shared memory share. It says nothing of time.
@@ -27,6 +27,7 @@ from tinyedge.core.program.program import launches
 from tinyedge.export.bundle.reading import read
 
 ARCHITECTURES = ("sm_87", "sm_90")
+PRECISIONS = ("fp32", "fp16")
 SMALL = 0.01  # of a model's arithmetic: what has less is no large contraction
 
 
@@ -38,6 +39,13 @@ def main(arguments: list[str] | None = None) -> int:
     )
     cases.add_models(parser)
     parser.add_argument("--arch", nargs="+", default=ARCHITECTURES, metavar="ARCH")
+    parser.add_argument(
+        "--precision",
+        nargs="+",
+        choices=PRECISIONS,
+        default=PRECISIONS[:1],
+        help="of values between kernels; default: fp32",
+    )
     parser.add_argument("--json", metavar="FILE", help="write everything counted")
     given = parser.parse_args(arguments)
     chosen = cases.chosen(parser, given.models)
@@ -45,7 +53,8 @@ def main(arguments: list[str] | None = None) -> int:
     for name in chosen:
         print(name, file=sys.stderr, flush=True)
         try:
-            rows += measure(name, given.arch)
+            for precision in given.precision:
+                rows += measure(name, given.arch, precision)
         except TinyedgeError as error:
             print(error, file=sys.stderr)
             return 1
@@ -55,31 +64,38 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def measure(name: str, architectures: Sequence[str]) -> list[dict[str, Any]]:
+def measure(name: str, architectures: Sequence[str], precision: str) -> list[dict[str, Any]]:
     """A model's `facts` for each architecture."""
     case = cases.ALL[name]
     with tempfile.TemporaryDirectory() as scratch:
-        bundle = tinyedge.export_onnx(
-            case.path,
-            target="cuda",
-            out=Path(scratch) / "bundle",
-            dims=dict(case.dims),
-            arch=architectures,
-            golden=False,
-            warn=lambda text: None,
-        )
+        bundle = export(case, Path(scratch) / "bundle", architectures, precision)
         program = read(bundle).program
         sources = {kernel.name: kernel.source for kernel in program.kernels}
         work: Counter[str] = Counter()
         for entry in program.entries:
             for launch in launches(entry.steps):
                 work[program.kernels[launch.kernel].name] += launch.flops
+        about = {"model": name, "size": case.size, "precision": precision}
         return [
-            {"model": name, "size": case.size, "arch": architecture(file), **found}
+            {**about, "arch": architecture(file), **found}
             for file, content in sorted(program.binaries.items())
             if file.endswith(".cubin")
             for found in [facts(disassemble(content, Path(scratch)), sources, work)]
         ]
+
+
+def export(case: cases.Case, out: Path, architectures: Sequence[str], precision: str) -> Path:
+    """A case's bundle without golden outputs. Raises TinyedgeError."""
+    return tinyedge.export_onnx(
+        case.path,
+        target="cuda",
+        out=out,
+        dims=dict(case.dims),
+        arch=architectures,
+        precision=precision,
+        golden=False,
+        warn=lambda text: None,
+    )
 
 
 def architecture(file: str) -> str:
@@ -98,6 +114,7 @@ def facts(
     alone = {name: work[name] / total for name, code in codes.items() if not code.shared}
     return {
         "kernels": len(codes),
+        "instructions": sum(sum(code.opcodes.values()) for code in codes.values()),
         "registers": codes[most].registers,
         "most": most,
         "beyond": sorted(name for name, code in codes.items() if code.registers > REGISTERS),
@@ -111,7 +128,8 @@ def facts(
 def table(rows: Sequence[Mapping[str, Any]]) -> Table:
     cells = [
         [
-            *(f"{row['model']} {row['size']}", row["arch"], str(row["kernels"])),
+            *(f"{row['model']} {row['size']}", row["precision"], row["arch"]),
+            *(str(row["kernels"]), str(row["instructions"])),
             *(str(row["registers"]), f"`{row['most']}`"),
             *(", ".join(f"`{name}`" for name in row[what]) or MISSING for what in WORSE),
             *(f"{row[what]:.0%}" for what in ("shared", "loads of 16 bytes")),
@@ -119,7 +137,8 @@ def table(rows: Sequence[Mapping[str, Any]]) -> Table:
         for row in rows
     ]
     headings = [
-        *("model", "for", "kernels", "most registers", "of"),
+        *("model", "precision", "for", "kernels", "instructions, in the text"),
+        *("most registers", "of"),
         *(f"above {REGISTERS}", "spills"),
         *("arithmetic in kernels with shared tiles", "loads of 16 bytes, in the text"),
     ]
@@ -136,7 +155,8 @@ def notes(rows: Sequence[Mapping[str, Any]]) -> list[str]:
         alone = sorted(row["alone"].items(), key=lambda each: -each[1])
         if alone:
             listed = ", ".join(f"`{name}` {part:.0%}" for name, part in alone)
-            found.append(f"without shared memory, {row['model']}, {row['arch']}: {listed}")
+            which = f"{row['model']}, {row['precision']}, {row['arch']}"
+            found.append(f"without shared memory, {which}: {listed}")
     return found
 
 

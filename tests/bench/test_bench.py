@@ -354,12 +354,14 @@ def test_machine_code_is_counted() -> None:
     assert found["beyond"] == found["spilling"] == ["spills"]  # sines have a table in memory
     assert found["shared"] == 0.9 and found["alone"] == {"spills": 0.095}
     assert found["loads of 16 bytes"] == 0.5
-    rows = [{"model": "m", "size": "8", "arch": "sm_87", **found}]
+    assert found["instructions"] == 76
+    rows = [{"model": "m", "size": "8", "precision": "fp16", "arch": "sm_87", **found}]
     _, headings, ((*cells, shared, loads),) = cuda.table(rows)
     assert len(headings) == len(cells) + 2 and (shared, loads) == ("90%", "50%")
-    assert cells[3:] == ["159", "`spills`", "`spills`", "`spills`"]
+    assert cells[1:5] == ["fp16", "sm_87", "3", "76"]
+    assert cells[5:] == ["159", "`spills`", "`spills`", "`spills`"]
     assert cuda.architecture("kernels-00087.cubin") == "sm_87"
-    assert cuda.notes(rows) == ["without shared memory, m, sm_87: `spills` 10%"]
+    assert cuda.notes(rows) == ["without shared memory, m, fp16, sm_87: `spills` 10%"]
 
 
 def test_kinds_of_launches() -> None:

@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 
 from tests.agreement import Inputs, compiled, find_target
+from tests.bench import cases
+from tests.bench import cuda as machine_code
 from tests.conformance.cases import FAMILIES
 from tests.cuda.sass import REGISTERS, TABLE_BYTES, TRIGONOMETRIC, Code, disassemble
 from tests.examples.conftest import make
 from tests.examples.reference import EXAMPLE
 from tests.golden.test_golden import GRAPHS
-from tests.realmodels import cases
 from tests.runtimes_c import build
 from tinyedge.core.compiler.options import Options
 from tinyedge.core.program.program import Program
@@ -82,6 +83,9 @@ def contractions(inputs: Inputs) -> dict[str, Tensor]:
 
 # Models of which the kernels compile quickly, in one precision each; the others are slow tests.
 QUICK = (("minilm", "fp16"), ("onet", "fp32"))
+
+# What is wrong by design, and why: docs/cuda.md.
+KNOWN = {("bert", "fp32"): ["kernels-00090.cubin: k1_matmul_15: 153 registers"]}
 
 BUILDS: dict[str, Callable[[Inputs], dict[str, Tensor]]] = {
     **GRAPHS,
@@ -198,13 +202,17 @@ def test_a_reciprocal_is_one_instruction(tmp_path: Path) -> None:
     ("model", "precision"),
     [
         pytest.param(*each, marks=[] if each in QUICK else [pytest.mark.slow])
-        for each in itertools.product(sorted(cases.CASES), ("fp32", "fp16"))
+        for each in itertools.product(sorted(cases.ALL), ("fp32", "fp16"))
     ],
 )
 def test_models(model: str, precision: str, tmp_path: Path) -> None:
-    """Every kernel of a real model, as its bundle holds them and for a data center's GPU."""
-    bundle = cases.export(model, tmp_path / "bundle", target="cuda", precision=precision)
-    check_bundle(bundle, tmp_path)
+    """Every kernel of every model that is measured: real ones, the study's networks, and those of
+    the onnx wheel.
+    """
+    bundle = machine_code.export(cases.ALL[model], tmp_path / "bundle", ARCHITECTURES, precision)
+    program = read(bundle).program
+    found = faults(program, dict(program.binaries), tmp_path)
+    assert program.kernels and found == KNOWN.get((model, precision), [])
 
 
 @pytest.mark.slow
