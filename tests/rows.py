@@ -24,11 +24,12 @@ FLOATS_ONLY = (
 BITS = (ops.AND, ops.OR, ops.XOR, ops.NOT)
 ANY = (ops.WHERE, ops.CAST, ops.EQ)
 
-# But for PAIRS, which the compiler makes where `Caps.pairs` says so.
+# But for what the compiler makes where `Caps` says so.
+MADE = (ops.PAIRS, ops.LEVEL)
 ELEMENTWISE = tuple(
     row
     for row in ops.TABLE.values()
-    if row.elementwise and row.numpy is not None and row is not ops.PAIRS
+    if row.elementwise and row.numpy is not None and row not in MADE
 )
 
 SUBNORMAL = 1e-40

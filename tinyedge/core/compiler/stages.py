@@ -14,6 +14,7 @@ from tinyedge.core.compiler.attention import with_attention
 from tinyedge.core.compiler.caps import Caps
 from tinyedge.core.compiler.fp16 import packs_fp16, partly_written
 from tinyedge.core.compiler.joined import with_joined_products
+from tinyedge.core.compiler.levels import with_levels
 from tinyedge.core.compiler.lower.ahead import fill_ahead
 from tinyedge.core.compiler.lower.borders import free_borders
 from tinyedge.core.compiler.lower.cooperative import cooperate
@@ -61,9 +62,9 @@ from tinyedge.core.tensor.base import fixed
 
 def fold(state: Compilation) -> None:
     """What depends on weights alone is computed."""
-    done = fold_constants(state.roots, state.options.folded_work, state.options.folded_growth)
-    state.follow(done)
     options = state.options
+    done = fold_constants(state.roots, options.folded_work, options.folded_growth)
+    state.follow(done)
     if options.optimize and not options.fp64_reference:
         state.follow(with_merged_sums(state.roots))
     plain = not (options.optimize and options.winograd) or options.fp64_reference
@@ -77,6 +78,8 @@ def fold(state: Compilation) -> None:
         state.follow(with_shares(state.roots))
         if state.caps.pairs:
             state.follow(with_paired_products(state.roots))
+        if state.caps.levels:
+            state.follow(with_levels(state.roots))
         state.follow(with_quotients(state.roots, state.caps))
         state.follow(with_joined_products(state.roots, state.caps))
         state.follow(with_scaled_weights(state.roots, state.caps))

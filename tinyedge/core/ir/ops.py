@@ -27,7 +27,7 @@ class Primitive:
     arity: int
     numpy: Callable[..., Array] | None = None  # its meaning on arrays, for elementwise rows
     c: str = ""  # default spelling in a C-like language, `{0}` is the first operand
-    result: str = "same"  # "same" as the operands, or "bool"
+    result: str = "same"  # "same" as the operands, "bool" or "int32"
     commutative: bool = False
     identity: float | None = None  # the neutral element where the row can combine a reduction
     cost: int = 1
@@ -73,6 +73,11 @@ def _truncated_quotient(a: Array, b: Array) -> Array:
 def _pair_products(a: Array, b: Array) -> Array:
     low, high = (x.astype(np.int16).astype(x.dtype) for x in (a, b)), (x >> 16 for x in (a, b))
     return np.multiply(*low) + np.multiply(*high)
+
+
+def _level(x: Array, step: Array, low: Array) -> Array:
+    levels = np.clip(np.rint(x / step), low, low + 255)
+    return np.where(np.isnan(levels), low, levels).astype(np.int32)
 
 
 def _floored(function: Callable[..., Array]) -> Callable[..., Array]:
@@ -153,6 +158,9 @@ SHR = _row("shr", "binary", 2, numpy=np.right_shift, c="({0} >> {1})")
 
 # Elementwise, three operands; conversions.
 WHERE = _row("where", "ternary", 3, numpy=np.where, c="({0} ? {1} : {2})")
+# Of float32 x, a step and the least level, a whole number: x / step rounded half to even, at least
+# the least level, as also for NaN, and at most 255 more. The step is one that `levels` proved.
+LEVEL = _row("level", "ternary", 3, numpy=_quiet(_level), result="int32", cost=4)
 CAST = _row("cast", "cast", 1)  # numpy's conversion; out-of-range floats saturate, NaN gives 0
 BITCAST = _row("bitcast", "cast", 1)  # same bits, same width
 

@@ -301,6 +301,8 @@ def elementwise(op: Primitive, *src: UOp) -> UOp:
     dtype = first.dtype
     if op.result == "bool":
         dtype = dt.bool_.vector(dtype.lanes)
+    elif op.result == "int32":
+        dtype = dt.int32.vector(dtype.lanes)
     return UOp(op, dtype, src)
 
 

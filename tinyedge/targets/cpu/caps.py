@@ -22,6 +22,7 @@ DEFAULT = Caps(
     scalar_operands=True,
     zeros=4096,
     array=2**16,
+    levels=True,
     divides=True,
     cache=3 * 2**20,
     max_vector_registers=16,

@@ -355,6 +355,46 @@ TE_INLINE f32x16 te_fma_f32x16(f32x16 a, f32x16 b, f32x16 c) {
 TE_FMA(f32x16, 16)
 #endif
 
+/* Which of 256 levels, the first of which is `low`, x is next to; they are `step` apart, which is
+   the same in all lanes, as is `low`. A number is added from which on a float's last bit is 1. Where
+   the processor rounds a product and a sum once, x is multiplied by 1 / step and what that lacks. */
+TE_INLINE int32_t te_level_f32(float x, float step, float low) {
+    const float least = low * step, most = (low + 255.0f) * step;
+    x = x > least ? x : least;
+    return (int32_t)rintf((x < most ? x : most) / step);
+}
+#define TE_LEVEL(f, m, u, above, below)                                                             \
+    TE_INLINE m te_level_##f(f x, f steps, f lows) {                                                \
+        const float step = steps[0], low = lows[0];                                                 \
+        const f least = te_splat_##f(low * step), most = te_splat_##f((low + 255.0f) * step);       \
+        x = above;                                                                                  \
+        x = below;                                                                                  \
+        return (m)((u)(TE_QUOTIENT(f, x, step) + 0x1.8p23f) - 0x4b400000u);                         \
+    }
+#if defined(__FMA__)
+TE_INLINE float te_lacks(float step) { return __builtin_fmaf(-step, 1.0f / step, 1.0f) / step; }
+#define TE_QUOTIENT(f, x, step)                                                                     \
+    te_fma_##f(x, te_splat_##f(1.0f / step), x * te_splat_##f(te_lacks(step)))
+#else
+#define TE_QUOTIENT(f, x, step) x / te_splat_##f(step)
+#endif
+#define TE_LEVEL_CHOSEN(f, m, u)                                                                    \
+    TE_LEVEL(f, m, u, te_select_##f(x > least, x, least), te_select_##f(x < most, x, most))
+TE_LEVEL_CHOSEN(f32x2, i32x2, u32x2)
+#if defined(__AVX__) && !defined(__clang__)
+TE_LEVEL(f32x4, i32x4, u32x4, __builtin_ia32_maxps(x, least), __builtin_ia32_minps(x, most))
+TE_LEVEL(f32x8, i32x8, u32x8, __builtin_ia32_maxps256(x, least), __builtin_ia32_minps256(x, most))
+#else
+TE_LEVEL_CHOSEN(f32x4, i32x4, u32x4)
+TE_LEVEL_CHOSEN(f32x8, i32x8, u32x8)
+#endif
+#if defined(__AVX512F__) && !defined(__clang__)
+TE_LEVEL(f32x16, i32x16, u32x16, __builtin_ia32_maxps512_mask(x, least, x, -1, 4),
+         __builtin_ia32_minps512_mask(x, most, x, -1, 4))
+#else
+TE_LEVEL_CHOSEN(f32x16, i32x16, u32x16)
+#endif
+
 /* Of words of two signed 16-bit integers: both products, added. */
 TE_INLINE int32_t te_pairs_i32(int32_t a, int32_t b) {
     return (int32_t)((uint32_t)((int16_t)a * (int16_t)b) + (uint32_t)((a >> 16) * (b >> 16)));
@@ -588,9 +628,9 @@ TE_MATHEMATICS(f32x8, i32x8, u32x8, f64x8, i64x8, 8)
 TE_MATHEMATICS(f32x16, i32x16, u32x16, f64x16, i64x16, 16)
 
 /* Narrow elements on their way from and to memory, by steps `h` of at most twice the width: of more
-   gcc makes a move for each lane. clip: the narrow value of a float, as an int32. */
-#define TE_STEP(x, h, to) __builtin_convertvector(__builtin_convertvector(x, h), to)
-#define TE_NARROW(n, type, bytes, low, high, h, f, m, u, lanes)                                     \
+   gcc makes a move for each lane, where it is not told the instruction. clip: the narrow value of a
+   float, as an int32. */
+#define TE_NARROW_TYPE(n, type, bytes, lanes)                                                       \
     typedef type n __attribute__((vector_size(lanes * bytes), may_alias));                          \
     TE_INLINE n te_load_##n(const void *p) {                                                        \
         n x;                                                                                        \
@@ -598,27 +638,80 @@ TE_MATHEMATICS(f32x16, i32x16, u32x16, f64x16, i64x16, 16)
         return x;                                                                                   \
     }                                                                                               \
     TE_INLINE void te_store_##n(void *p, n x) { memcpy(p, &x, sizeof x); }                          \
-    TE_INLINE n te_splat_##n(type x) { return x - (n){0}; }                                         \
-    TE_INLINE m te_##n##_to_##m(n x) { return TE_STEP(x, h, m); }                                   \
-    TE_INLINE u te_##n##_to_##u(n x) { return TE_STEP(x, h, u); }                                   \
-    TE_INLINE f te_##n##_to_##f(n x) { return __builtin_convertvector(te_##n##_to_##m(x), f); }     \
-    TE_INLINE n te_##m##_to_##n(m x) { return TE_STEP(x, h, n); }                                   \
-    TE_INLINE n te_##u##_to_##n(u x) { return TE_STEP(x, h, n); }                                   \
+    TE_INLINE n te_splat_##n(type x) { return x - (n){0}; }
+#define TE_NARROW_TYPES(lanes)                                                                      \
+    TE_NARROW_TYPE(i16x##lanes, int16_t, 2, lanes)                                                  \
+    TE_NARROW_TYPE(u16x##lanes, uint16_t, 2, lanes)                                                 \
+    TE_NARROW_TYPE(i8x##lanes, int8_t, 1, lanes)                                                    \
+    TE_NARROW_TYPE(u8x##lanes, uint8_t, 1, lanes)
+TE_NARROW_TYPES(2)
+TE_NARROW_TYPES(4)
+TE_NARROW_TYPES(8)
+TE_NARROW_TYPES(16)
+#define TE_STEP(x, h, to) __builtin_convertvector(__builtin_convertvector(x, h), to)
+#define TE_STEPS(n, h, m)                                                                           \
+    TE_INLINE m te_widen_##n(n x) { return TE_STEP(x, h, m); }                                      \
+    TE_INLINE n te_narrow_##n(m x) { return TE_STEP(x, h, n); }
+#define TE_STEPS_OF(lanes)                                                                          \
+    TE_STEPS(i16x##lanes, i16x##lanes, i32x##lanes)                                                 \
+    TE_STEPS(u16x##lanes, u16x##lanes, i32x##lanes)
+#define TE_STEPS_OF_BYTES(lanes)                                                                    \
+    TE_STEPS(i8x##lanes, i16x##lanes, i32x##lanes)                                                  \
+    TE_STEPS(u8x##lanes, u16x##lanes, i32x##lanes)
+TE_STEPS_OF(2)
+TE_STEPS_OF(4)
+TE_STEPS_OF(8)
+TE_STEPS_OF(16)
+TE_STEPS_OF_BYTES(2)
+TE_STEPS_OF_BYTES(4)
+#if defined(__AVX2__) && !defined(__clang__)
+typedef char te_bytes __attribute__((vector_size(16)));
+typedef long long te_halves __attribute__((vector_size(16)));
+#if defined(__AVX512VL__)
+#define TE_NARROWED(x, h, n) __builtin_ia32_pmovdb256_mask(x, (te_bytes){0}, -1)
+#else
+#define TE_NARROWED(x, h, n) (te_halves){(long long)TE_STEP(x, h, n), 0}
+#endif
+#define TE_BYTES_OF_8(n, h, instruction)                                                            \
+    TE_INLINE i32x8 te_widen_##n(n x) {                                                             \
+        return (i32x8)instruction((te_bytes)(te_halves){(long long)x, 0});                          \
+    }                                                                                               \
+    TE_INLINE n te_narrow_##n(i32x8 x) { return (n)((te_halves)TE_NARROWED(x, h, n))[0]; }
+TE_BYTES_OF_8(i8x8, i16x8, __builtin_ia32_pmovsxbd256)
+TE_BYTES_OF_8(u8x8, u16x8, __builtin_ia32_pmovzxbd256)
+#else
+TE_STEPS_OF_BYTES(8)
+#endif
+#if defined(__AVX512F__) && !defined(__clang__)
+#define TE_BYTES_OF_16(n, instruction)                                                              \
+    TE_INLINE i32x16 te_widen_##n(n x) {                                                            \
+        return (i32x16)instruction((te_bytes)x, (i32x16){0}, -1);                                   \
+    }                                                                                               \
+    TE_INLINE n te_narrow_##n(i32x16 x) {                                                           \
+        return (n)__builtin_ia32_pmovdb512_mask(x, (te_bytes){0}, -1);                              \
+    }
+TE_BYTES_OF_16(i8x16, __builtin_ia32_pmovsxbd512_mask)
+TE_BYTES_OF_16(u8x16, __builtin_ia32_pmovzxbd512_mask)
+#else
+TE_STEPS_OF_BYTES(16)
+#endif
+#define TE_NARROW(n, low, high, f, m, u)                                                            \
+    TE_INLINE m te_##n##_to_##m(n x) { return te_widen_##n(x); }                                    \
+    TE_INLINE u te_##n##_to_##u(n x) { return (u)te_widen_##n(x); }                                 \
+    TE_INLINE f te_##n##_to_##f(n x) { return __builtin_convertvector(te_widen_##n(x), f); }        \
+    TE_INLINE n te_##m##_to_##n(m x) { return te_narrow_##n(x); }                                   \
+    TE_INLINE n te_##u##_to_##n(u x) { return te_narrow_##n((m)x); }                                \
     TE_INLINE m te_##f##_clip_##n(f x) {                                                            \
         const f above = te_select_##f(x > (float)low, x, te_splat_##f(low));                        \
         const f inside = te_select_##f(above < (float)high, above, te_splat_##f(high));             \
         return __builtin_convertvector(inside, m) & (x == x);                                       \
     }                                                                                               \
-    TE_INLINE n te_##f##_to_##n(f x) { return te_##m##_to_##n(te_##f##_clip_##n(x)); }
+    TE_INLINE n te_##f##_to_##n(f x) { return te_narrow_##n(te_##f##_clip_##n(x)); }
 #define TE_NARROWS(lanes)                                                                           \
-    TE_NARROW(i16x##lanes, int16_t, 2, INT16_MIN, INT16_MAX, i16x##lanes, f32x##lanes, i32x##lanes, \
-              u32x##lanes, lanes)                                                                   \
-    TE_NARROW(u16x##lanes, uint16_t, 2, 0, UINT16_MAX, u16x##lanes, f32x##lanes, i32x##lanes,       \
-              u32x##lanes, lanes)                                                                   \
-    TE_NARROW(i8x##lanes, int8_t, 1, INT8_MIN, INT8_MAX, i16x##lanes, f32x##lanes, i32x##lanes,     \
-              u32x##lanes, lanes)                                                                   \
-    TE_NARROW(u8x##lanes, uint8_t, 1, 0, UINT8_MAX, u16x##lanes, f32x##lanes, i32x##lanes,          \
-              u32x##lanes, lanes)
+    TE_NARROW(i16x##lanes, INT16_MIN, INT16_MAX, f32x##lanes, i32x##lanes, u32x##lanes)             \
+    TE_NARROW(u16x##lanes, 0, UINT16_MAX, f32x##lanes, i32x##lanes, u32x##lanes)                    \
+    TE_NARROW(i8x##lanes, INT8_MIN, INT8_MAX, f32x##lanes, i32x##lanes, u32x##lanes)                \
+    TE_NARROW(u8x##lanes, 0, UINT8_MAX, f32x##lanes, i32x##lanes, u32x##lanes)
 TE_NARROWS(2)
 TE_NARROWS(4)
 TE_NARROWS(8)

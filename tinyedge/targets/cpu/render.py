@@ -26,6 +26,7 @@ HELPERS = {
     **FUNCTIONS,
     ops.ABS: "abs",
     ops.ISNAN: "isnan",
+    ops.LEVEL: "level",
     ops.MAX: "max",
     ops.MIN: "min",
     ops.PAIRS: "pairs",

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from tinyedge.core import dtype as dt
+from tinyedge.core.dtype import DType
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.rewrite import (
     Bindings,
@@ -126,11 +127,20 @@ def _cast_chain(bindings: Bindings) -> UOp | None:
     """cast(cast(x)) where the inner cast loses nothing the outer would keep."""
     x, root = bindings["x"], bindings["root"]
     inner = root.src[0].dtype
-    if x.dtype.kind == "b" or (
-        x.dtype.kind == inner.kind and inner.bits >= x.dtype.bits and root.dtype.kind == inner.kind
-    ):
+    keeps = x.dtype.kind == inner.kind and inner.bits >= x.dtype.bits
+    if x.dtype.kind == "b" or (keeps and root.dtype.kind == inner.kind) or _is_code(x, inner):
         return simplify(UOp(ops.CAST, root.dtype, (x,))) if root.dtype is not x.dtype else x
     return None
+
+
+def _is_code(node: UOp, dtype: DType) -> bool:
+    """Whether an integer is a level and a constant, of which the type holds all that there are."""
+    level, zero = node.src if node.op is ops.ADD else (node, const(0, node.dtype))
+    if level.op is not ops.LEVEL or zero.op is not ops.CONST or level.src[2].op is not ops.CONST:
+        return False
+    least, most = dtype.limits if dtype.is_int else (1, 0)
+    low = int(level.src[2].arg) + int(zero.arg)
+    return least <= low and low + 255 <= most
 
 
 def _over_zero(bindings: Bindings) -> UOp:
