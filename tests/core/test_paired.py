@@ -158,3 +158,31 @@ def test_what_is_proved(
     w = numbers(Tensor.weight("w", codes(dt.int8, steps, columns)))
     y = numbers(inputs.new(codes(data, rows, steps)), zero, scale) @ w
     assert paired({"y": y}, inputs)[1] == count
+
+
+def test_depthwise_sums_are_of_whole_numbers(cpu_device: Device) -> None:
+    """Each integer has a weight of its own: codes lie in memory as bytes, the sum is scaled."""
+    x = RNG.normal(size=(1, 32, 9, 9)).astype(np.float32)
+    b = codes(dt.int8, 32, 1, 3, 3)
+    scales = np.exp2(RNG.integers(-4, 4, (32, 1, 1, 1))).astype(np.float32)
+    inputs = Inputs()
+    q = (inputs.new(x) / 0.02).round().cast(dt.int8)
+    weight = numbers(Tensor.weight("b", b), 0, scales)
+    y = numbers(q, 3, 0.5).conv(weight, pads=((1, 1), (1, 1)), groups=32)
+    state, count = paired({"y": y}, inputs)
+    assert count == 0
+    assert state.launches[0].storages[0].dtype is dt.int8
+    assert state.launches[1].storages[1].dtype is dt.int8
+    whole = np.clip(np.rint(x / np.float32(0.02)), -128, 127).astype(np.float64) - 3
+    exact = Tensor.weight("a", whole).conv(
+        Tensor.weight("b", b * scales.astype(np.float64)), pads=((1, 1), (1, 1)), groups=32
+    )
+    found = replay(state.program, cpu_device, inputs.arrays)["y"]
+    np.testing.assert_array_equal(found, evaluate([exact.node], {})[0].astype(np.float32) * 0.5)
+
+
+def test_small_weights_stay_integers() -> None:
+    """A product is of pairs, however few weights it has."""
+    inputs = Inputs()
+    w = numbers(Tensor.weight("w", codes(dt.int8, 16, 24)), 0, np.ones(24))
+    assert paired({"y": numbers(inputs.new(codes(dt.uint8, 50, 16))) @ w}, inputs)[1] == 1

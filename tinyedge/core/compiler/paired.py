@@ -16,6 +16,7 @@ serves many products.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import reduce
@@ -31,6 +32,7 @@ from tinyedge.core.ir.uop import UOp, toposort
 from tinyedge.core.tensor.base import fixed
 from tinyedge.core.tensor.tensor import Tensor
 
+EXACT = 2**24  # up to which all whole numbers are floats
 LEAST = 16  # products for which a word is used, and integers of a sum
 
 
@@ -41,6 +43,7 @@ class _Side:
     views: tuple[UOp, ...]
     whole: UOp
     scale: UOp | None
+    floats: tuple[UOp, ...]  # of the integers, and scaled
 
     def axes(self, axis: int) -> list[int] | None:
         """An axis of the factor in what each view is of; None: it is taken apart on the way."""
@@ -102,18 +105,36 @@ def with_paired_products(roots: tuple[UOp, ...]) -> dict[UOp, UOp]:
     """Every node, mapped to one in which products of small integers are computed in pairs; nothing
     where there are none.
     """
-    found = {node: axis for node in toposort(roots) if (axis := _paired_axis(node)) is not None}
-    if not found:
+    order = toposort(roots)
+    found = {node: axis for node in order if (axis := _paired_axis(node)) is not None}
+    apart = {node for node in order if node not in found and _is_apart(node)}
+    if not found and not apart:
         return {}
-    sides = [side for node in found for side in _sides(node) or ()]
+    sides = [side for node in (*found, *apart) for side in _sides(node) or ()]
     rounded = {n for side in sides for n in _integers(side.whole) if _is_rounded(n)}
 
     def change(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
         if node in rounded:
             return Tensor(node.replace(src)).in_memory().node
+        if node in apart:
+            return _apart(node.replace(src))
         return _paired(node.replace(src), found[node]) if node in found else None
 
     return rewrite.bottom_up(roots, change)
+
+
+def integer_weights(roots: tuple[UOp, ...]) -> set[UOp]:
+    """What weights of integers are made of in products that are computed of these, the last of it
+    of floats: it stays as it is.
+    """
+    return {
+        n
+        for node in toposort(roots)
+        if _paired_axis(node) is not None or _is_apart(node)
+        for side in _sides(node) or ()
+        if is_constant(side.whole)
+        for n in side.floats
+    }
 
 
 def _paired_axis(node: UOp) -> int | None:
@@ -121,25 +142,47 @@ def _paired_axis(node: UOp) -> int | None:
     is; None where the sum is not one of many small integers, or cannot be proved to be.
     """
     sides = _sides(node)
-    if sides is None or all(is_constant(side.whole) for side in sides):
+    if sides is None or not _are_shared(node) or _greatest(node, sides) > dt.int32.limits[1]:
         return None
     axes, shape = node.arg.axes, node.src[0].shape
-    steps = product(shape[a] for a in axes)
-    if not isinstance(steps, int) or not _are_shared(node):
-        return None
-    most = 1.0
-    for low, high in (interval(side.whole, _is_rounded) for side in sides):
-        least, greatest = dt.int16.limits
-        if low < least or high > greatest:
-            return None
-        most *= max(-low, high)
-    if most * steps > dt.int32.limits[1]:
-        return None
-    if any(side.scale is not None and side.factor(axes) is None for side in sides):
-        return None
     whole = [a for a in axes if all(side.axes(a) is not None for side in sides)]
     axis = max(whole, key=lambda a: fixed(shape[a]), default=None)
     return axis if axis is not None and fixed(shape[axis]) >= LEAST else None
+
+
+def _greatest(node: UOp, sides: tuple[_Side, _Side]) -> float:
+    """What no sum of products of integers exceeds; infinity where their scales are not the same
+    for all of a sum, where all are weights, or some do not fit 16 bits.
+    """
+    axes = node.arg.axes
+    steps = product(node.src[0].shape[a] for a in axes)
+    if not isinstance(steps, int) or all(is_constant(side.whole) for side in sides):
+        return math.inf
+    most = float(steps)
+    for low, high in (interval(side.whole, _is_rounded) for side in sides):
+        least, greatest = dt.int16.limits
+        if low < least or high > greatest:
+            return math.inf
+        most *= max(-low, high)
+    scaled = [side for side in sides if side.scale is not None]
+    return most if all(side.factor(axes) is not None for side in scaled) else math.inf
+
+
+def _is_apart(node: UOp) -> bool:
+    """Whether a sum of floats is one of few integers, each with a weight of its own, as those of
+    depthwise layers: of floats that are whole numbers it is exact, too.
+    """
+    sides = _sides(node)
+    if sides is None or node.dtype is not dt.float32:
+        return False
+    constant = [is_constant(side.whole) for side in sides]
+    if constant.count(True) != 1:
+        return False
+    data = node.src[0].src[constant.index(False)]
+    kept = {a for a in range(len(data.shape)) if a not in node.arg.axes and data.shape[a] != 1}
+    if not kept.isdisjoint(repeated_axes(data)):
+        return False
+    return _greatest(node, sides) <= EXACT
 
 
 def _are_shared(node: UOp) -> bool:
@@ -167,15 +210,19 @@ def _side(node: UOp) -> _Side | None:
     while node.op in MOVES:
         views.append(node)
         node = node.src[0]
-    scale = None
+    scale, floats = None, []
     if node.op is ops.MUL and node.dtype is dt.float32:
+        floats.append(node)
         one, other = node.src
         node, scale = (one, other) if _made_of_integers(one) else (other, one)
     if node.dtype is dt.float32:
         if not _made_of_integers(node):
             return None
+        floats.append(node)
         node = node.src[0]
-    return _Side(tuple(views), node, scale) if node.dtype is dt.int32 else None
+    if node.dtype is not dt.int32:
+        return None
+    return _Side(tuple(views), node, scale, tuple(floats))
 
 
 def _made_of_integers(node: UOp) -> bool:
@@ -246,6 +293,17 @@ def _paired(node: UOp, axis: int) -> UOp:
     pairs = UOp(ops.PAIRS, dt.int32, words)
     total = Tensor(UOp(ops.REDUCE, dt.int32, (pairs,), args.Reduce(ops.ADD, axes)))
     return _scaled(total.cast(node.dtype), [*_factors(sides, axes)]).node
+
+
+def _apart(node: UOp) -> UOp:
+    """The sum of the integers' products, scaled."""
+    sides = _sides(node)
+    assert sides is not None
+    floats = (Tensor(side.whole).cast(dt.float32).node for side in sides)
+    factors = map(rewrite.viewed, floats, (side.views for side in sides))
+    products = UOp(ops.MUL, dt.float32, tuple(factors))
+    total = Tensor(node.replace((products,)))
+    return _scaled(total, [*_factors(sides, node.arg.axes)]).node
 
 
 def _factors(sides: tuple[_Side, _Side], axes: tuple[int, ...]) -> Iterator[Tensor]:

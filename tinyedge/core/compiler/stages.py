@@ -32,7 +32,7 @@ from tinyedge.core.compiler.optimize.choose import baseline, choose, exact
 from tinyedge.core.compiler.optimize.common_tiles import Chosen, common_tiles
 from tinyedge.core.compiler.optimize.move import IllegalMove
 from tinyedge.core.compiler.optimize.sizes import share_sizes
-from tinyedge.core.compiler.paired import with_paired_products
+from tinyedge.core.compiler.paired import integer_weights, with_paired_products
 from tinyedge.core.compiler.scaled import with_scaled_weights
 from tinyedge.core.compiler.schedule.constants import fold_constants
 from tinyedge.core.compiler.schedule.full import in_full
@@ -63,7 +63,9 @@ from tinyedge.core.tensor.base import fixed
 def fold(state: Compilation) -> None:
     """What depends on weights alone is computed."""
     options = state.options
-    done = fold_constants(state.roots, options.folded_work, options.folded_growth)
+    pairs = state.caps.pairs and options.optimize and not options.fp64_reference
+    kept = integer_weights(state.roots) if pairs else ()
+    done = fold_constants(state.roots, options.folded_work, options.folded_growth, kept)
     state.follow(done)
     if options.optimize and not options.fp64_reference:
         state.follow(with_merged_sums(state.roots))
@@ -76,7 +78,7 @@ def fold(state: Compilation) -> None:
             done, state.attention = with_attention(state.roots, state.caps)
             state.follow(done)
         state.follow(with_shares(state.roots))
-        if state.caps.pairs:
+        if pairs:
             state.follow(with_paired_products(state.roots))
         if state.caps.levels:
             state.follow(with_levels(state.roots))

@@ -236,14 +236,25 @@ def _is_fill(node: UOp) -> bool:
 
 def _is_wider(node: UOp, value: Any) -> bool:
     """Whether a constant would take more bits an element than the weights it is made of."""
-    if value.dtype == object or value.size <= FEWEST:
+    scaled = _is_scaled(node)
+    if value.dtype == object or (value.size <= FEWEST and not scaled):
         return False
     weights = [n for n in toposort((node,)) if n.op is ops.BUFFER]
     largest = max(weights, key=lambda n: n.arg.source.data.size, default=None)
     if largest is None:
         return False
     bits = packed_bits(largest.arg.source.data, largest.dtype)
+    if scaled and not bits:
+        bits = largest.dtype.bits
     return 0 < bits < node.dtype.bits
+
+
+def _is_scaled(node: UOp) -> bool:
+    """Whether a constant of more than one axis is of integers, which are scaled: it is for the
+    compiler to say whether a product is computed of them.
+    """
+    casts = (s.op is ops.CAST and s.src[0].dtype is dt.int32 for s in node.src)
+    return len(node.shape) > 1 and node.op is ops.MUL and any(casts)
 
 
 def _is_stored(node: UOp) -> bool:

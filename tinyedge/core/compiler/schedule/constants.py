@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from tinyedge.core import dtype as dt
@@ -87,23 +87,25 @@ class Budget:
                 waiting += source.src
 
 
-def fold_constants(roots: tuple[UOp, ...], work: int, growth: int) -> dict[UOp, UOp]:
+def fold_constants(
+    roots: tuple[UOp, ...], work: int, growth: int, kept: Collection[UOp] = ()
+) -> dict[UOp, UOp]:
     """Every node of the graph, mapped to one in which computations on weights are done.
 
     Weights of few bits an element stay as they are: kernels unpack them. work: operations on
     elements that this may take; what takes more is left to the run, and so is what would be stored
-    beyond `growth` times the bytes of the weights.
+    beyond `growth` times the bytes of the weights. kept: nodes that stay.
     """
     order = toposort(roots)
     users = consumers(order)
     weights = [node for node in order if node.op is ops.BUFFER and node.arg.source.data is not None]
     elements = sum(node.arg.source.data.size for node in weights)
     stored = sum(map(_bytes, weights))
-    held, kept = HELD + HELD_OF_WEIGHT * stored, KEPT + growth * stored
-    budget = Budget(users, work + WORK_OF_WEIGHT * elements, held, kept)
+    held, room = HELD + HELD_OF_WEIGHT * stored, KEPT + growth * stored
+    budget = Budget(users, work + WORK_OF_WEIGHT * elements, held, room)
     constant: dict[UOp, Made] = {}
     for node in order:
-        made = _made_of(node, constant, elements)
+        made = None if node in kept else _made_of(node, constant, elements)
         if made is not None:
             constant[node] = made
             operation = node.op.group not in ("source", "movement")
