@@ -25,7 +25,7 @@ BITS = (ops.AND, ops.OR, ops.XOR, ops.NOT)
 ANY = (ops.WHERE, ops.CAST, ops.EQ)
 
 # But for what the compiler makes where `Caps` says so.
-MADE = (ops.PAIRS, ops.LEVEL)
+MADE = (ops.PAIRS, ops.QUADS, ops.WORD, ops.LEVEL)
 ELEMENTWISE = tuple(
     row
     for row in ops.TABLE.values()

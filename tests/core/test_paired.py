@@ -15,6 +15,7 @@ from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.options import Options
 from tinyedge.core.compiler.target import Target
 from tinyedge.core.dtype import DType
+from tinyedge.core.ir import ops
 from tinyedge.core.ir.reference import evaluate
 from tinyedge.core.program.device import Device
 from tinyedge.core.tensor.tensor import Tensor
@@ -179,6 +180,90 @@ def test_depthwise_sums_are_of_whole_numbers(cpu_device: Device) -> None:
     )
     found = replay(state.program, cpu_device, inputs.arrays)["y"]
     np.testing.assert_array_equal(found, evaluate([exact.node], {})[0].astype(np.float32) * 0.5)
+
+
+def rounded(x: Tensor, dtype: DType = dt.uint8) -> Tensor:
+    """Codes of numbers, two of them apart."""
+    return (x / 2.0).round().cast(dtype)
+
+
+def by_four(y: Tensor, inputs: Inputs, profile: str) -> tuple[Any, int, int]:
+    """The compiled graph; how many of its kernels take four products at once, and how many two."""
+    target = find_target("cpu")
+    caps = replace(target.profiles[profile], pairs=True, quads=True)
+    chosen = replace(target, profiles={profile: caps})
+    state = compiled({"y": y}, inputs, chosen, Options(profile=profile))
+    assert state.program is not None
+    sources = [kernel.source for kernel in state.program.kernels]
+    return state, sum("_quads_" in s for s in sources), sum("_pairs_" in s for s in sources)
+
+
+@pytest.mark.parametrize("profile", ["sse", "default", "avx512"])
+@pytest.mark.parametrize(
+    ("rows", "steps", "columns", "zero"),
+    [(50, 64, 144, 0), (50, 16, 24, 126), (1, 96, 40, 255), (49, 20, 17, 3)],
+)
+def test_bytes_by_four(
+    rows: int, steps: int, columns: int, zero: int, profile: str, cpu_device: Device
+) -> None:
+    """Of bytes as a kernel rounded them, whose zero point is taken away from the sum; also for one
+    row. Words of four are loaded as they lie in memory.
+    """
+    a, b = codes(dt.uint8, rows, steps), codes(dt.int8, steps, columns)
+    scales = np.exp2(RNG.integers(-4, 4, columns)).astype(np.float32)
+    inputs = Inputs()
+    q = rounded(inputs.new(a.astype(np.float32) * 2))
+    y = numbers(q, zero, 0.5) @ numbers(Tensor.weight("w", b), 0, scales)
+    state, quads, pairs = by_four(y, inputs, profile)
+    assert (quads, pairs) == (1, 0)
+    assert [launch.storages[0].dtype for launch in state.launches[:1]] == [dt.uint8]
+    found = replay(state.program, cpu_device, inputs.arrays)["y"]
+    whole = (a.astype(int) - zero) @ b.astype(int)
+    np.testing.assert_array_equal(found, (whole * (scales * 0.5)).astype(np.float32))
+
+
+def test_what_words_of_four_mean() -> None:
+    """In numpy, which is what kernels are compared with."""
+    a, b = codes(dt.uint8, 4, 50), codes(dt.int8, 4, 50)
+    words = [ops.WORD.numpy(*part.astype(np.int32)) for part in (a, b)]
+    assert words[0].tolist() == np.ascontiguousarray(a.T).view(np.int32)[:, 0].tolist()
+    found = ops.QUADS.numpy(*words)
+    np.testing.assert_array_equal(found, (a.astype(int) * b.astype(int)).sum(0))
+
+
+@pytest.mark.parametrize(("zero", "expected"), [(0, (1, 0)), (7, (0, 1))])
+def test_zeros_around_bytes(zero: int, expected: tuple[int, int], cpu_device: Device) -> None:
+    """They are bytes where the zero point is 0."""
+    a, b = codes(dt.uint8, 1, 20, 9, 9), codes(dt.int8, 64, 20, 3, 3)
+    inputs = Inputs()
+    q = rounded(inputs.new(a.astype(np.float32) * 2))
+    y = numbers(q, zero).conv(numbers(Tensor.weight("w", b)), pads=((1, 1), (1, 1)))
+    state, quads, pairs = by_four(y, inputs, "default")
+    assert (quads, pairs) == expected
+    exact = Tensor.weight("a", a.astype(np.float64) - zero).conv(
+        Tensor.weight("b", b.astype(np.float64)), pads=((1, 1), (1, 1))
+    )
+    found = replay(state.program, cpu_device, inputs.arrays)["y"]
+    np.testing.assert_array_equal(found, evaluate([exact.node], {})[0].astype(np.float32))
+
+
+@pytest.mark.parametrize(
+    ("data", "weights", "steps", "fewest"),
+    [
+        (dt.int8, dt.int8, 64, -128),  # signed bytes by signed ones
+        (dt.uint8, dt.uint8, 64, 0),
+        (dt.uint8, dt.int8, 62, -128),  # no whole words
+        (dt.uint8, dt.int8, 256, -8),  # stored in 4 bits
+    ],
+)
+def test_what_is_by_two(data: DType, weights: DType, steps: int, fewest: int) -> None:
+    """What four bytes of an instruction are not."""
+    b = RNG.integers(fewest, 8 if fewest == -8 else weights.limits[1] + 1, (steps, 144))
+    inputs = Inputs()
+    q = rounded(inputs.new(np.zeros((50, steps), np.float32)), data)
+    w = Tensor.weight("w", b.astype(weights.numpy))
+    y = numbers(q) @ numbers(w)
+    assert by_four(y, inputs, "default")[1:] == (0, 1)
 
 
 def test_small_weights_stay_integers() -> None:

@@ -72,6 +72,8 @@ class Caps:
     function_lanes: int = 0
     # one instruction has the products of pairs of 16-bit integers, added (the row PAIRS)
     pairs: bool = False
+    # the products of four unsigned bytes with signed ones, added, take no longer (the row QUADS)
+    quads: bool = False
     levels: bool = False  # quotients rounded to levels of 8 bits are computed by the row LEVEL
     divides: bool = False  # a reciprocal is a division, so that a quotient takes no longer
     load_cost: float = 1.0  # of a vector's load, against a vector's product and sum

@@ -1,4 +1,4 @@
-"""Sums of products of small integers, two products at a time.
+"""Sums of products of small integers, two or four products at a time.
 
     y[p, m] = sum(k: (a[p, k] * s) * (b[k, m] * t[m]))
         ->  y[p, m] = sum(j: pairs(u[p, j], v[j, m])) * (s * t[m])
@@ -9,6 +9,11 @@ and which are scaled. Where one instruction multiplies pairs of 16 bits and adds
 (`Caps.pairs`), it does twice what one does of floats, and the sum is exact. What is rounded lies in
 memory as the integers that it is; words of two are made of data once, before the product, and of
 weights where they are used, as these are stored in as few bits as they take.
+
+Where one instruction does that with bytes, unsigned ones and signed ones (`Caps.quads`), words are
+of four integers that lie beside each other: what a kernel rounded is read as it lies in memory, and
+words of weights take no more room than these, so that they are made at export. A zero point is
+taken away from the sum, times the sum of the weights.
 
 It is done where all integers are proved to fit 16 bits and all sums of them 32, and where each word
 serves many products.
@@ -27,6 +32,8 @@ from tinyedge.core.compiler.merged import MOVES, source_axis
 from tinyedge.core.compiler.schedule.products import repeated_axes
 from tinyedge.core.ir import args, ops, rewrite
 from tinyedge.core.ir.overflow import interval
+from tinyedge.core.ir.packed import packed_bits
+from tinyedge.core.ir.reference import evaluate
 from tinyedge.core.ir.shapes import maximum, product
 from tinyedge.core.ir.uop import UOp, toposort
 from tinyedge.core.tensor.base import fixed
@@ -57,12 +64,20 @@ class _Side:
 
     def words(self, axis: int) -> UOp:
         """The factor with words of two of its integers along an axis of them."""
+        x = _joined(Tensor(self.whole), self.last(axis))
+        return self.view(x if is_constant(self.whole) else x.in_memory(), axis)
+
+    def last(self, axis: int) -> int:
+        """An axis of the factor in the integers."""
+        below = self.axes(axis)
+        assert below is not None
+        return [axis, *below][-1]
+
+    def view(self, x: Tensor, axis: int) -> UOp:
+        """The factor of words in place of its integers, which are fewer along an axis."""
         below = self.axes(axis)
         assert below is not None
         *places, last = axis, *below
-        x = _joined(Tensor(self.whole), last)
-        if not is_constant(self.whole):
-            x = x.in_memory()
         half = x.shape[last]
         for view, place in zip(reversed(self.views), reversed(places), strict=True):
             shape = tuple(half if a == place else size for a, size in enumerate(view.shape))
@@ -101,12 +116,12 @@ class _Side:
         return Tensor(top).shrink(ends).reshape(kept)
 
 
-def with_paired_products(roots: tuple[UOp, ...]) -> dict[UOp, UOp]:
+def with_paired_products(roots: tuple[UOp, ...], *, quads: bool = False) -> dict[UOp, UOp]:
     """Every node, mapped to one in which products of small integers are computed in pairs; nothing
-    where there are none.
+    where there are none. quads: by four, where they are of bytes.
     """
     order = toposort(roots)
-    found = {node: axis for node in order if (axis := _paired_axis(node)) is not None}
+    found = {node: axis for node in order if (axis := _paired_axis(node, quads)) is not None}
     apart = {node for node in order if node not in found and _is_apart(node)}
     if not found and not apart:
         return {}
@@ -118,36 +133,45 @@ def with_paired_products(roots: tuple[UOp, ...]) -> dict[UOp, UOp]:
             return Tensor(node.replace(src)).in_memory().node
         if node in apart:
             return _apart(node.replace(src))
-        return _paired(node.replace(src), found[node]) if node in found else None
+        if node not in found:
+            return None
+        sides = _by_four(node, found[node]) if quads else None
+        if sides is not None:
+            return _quads(node.replace(src), found[node], sides)
+        return _paired(node.replace(src), found[node])
 
     return rewrite.bottom_up(roots, change)
 
 
-def integer_weights(roots: tuple[UOp, ...]) -> set[UOp]:
-    """What weights of integers are made of in products that are computed of these, the last of it
-    of floats: it stays as it is.
+def integer_weights(roots: tuple[UOp, ...], *, quads: bool = False) -> set[UOp]:
+    """What weights of integers are made of in products that `with_paired_products` computes of
+    these, the last of it of floats: it stays as it is.
     """
     return {
         n
         for node in toposort(roots)
-        if _paired_axis(node) is not None or _is_apart(node)
+        if _paired_axis(node, quads) is not None or _is_apart(node)
         for side in _sides(node) or ()
         if is_constant(side.whole)
         for n in side.floats
     }
 
 
-def _paired_axis(node: UOp) -> int | None:
+def _paired_axis(node: UOp, quads: bool) -> int | None:
     """The axis along which a sum's products are paired: the longest that both factors have as it
     is; None where the sum is not one of many small integers, or cannot be proved to be.
     """
     sides = _sides(node)
-    if sides is None or not _are_shared(node) or _greatest(node, sides) > dt.int32.limits[1]:
+    if sides is None or _greatest(node, sides) > dt.int32.limits[1]:
         return None
     axes, shape = node.arg.axes, node.src[0].shape
     whole = [a for a in axes if all(side.axes(a) is not None for side in sides)]
     axis = max(whole, key=lambda a: fixed(shape[a]), default=None)
-    return axis if axis is not None and fixed(shape[axis]) >= LEAST else None
+    if axis is None or fixed(shape[axis]) < LEAST:
+        return None
+    order = _by_four(node, axis) if quads else None
+    made = node.src[0].src if order is None else (node.src[0].src[order[0]],)
+    return axis if _are_shared(node, made) else None
 
 
 def _greatest(node: UOp, sides: tuple[_Side, _Side]) -> float:
@@ -185,10 +209,10 @@ def _is_apart(node: UOp) -> bool:
     return _greatest(node, sides) <= EXACT
 
 
-def _are_shared(node: UOp) -> bool:
-    """Whether a product's rows and its columns are many."""
+def _are_shared(node: UOp, factors: tuple[UOp, ...]) -> bool:
+    """Whether each element of factors is used in many results of a sum of products."""
     kept = [a for a in range(len(node.src[0].shape)) if a not in node.arg.axes]
-    for side in node.src[0].src:
+    for side in factors:
         own = repeated_axes(side)
         if maximum(product(node.src[0].shape[a] for a in kept if a in own)) < LEAST:
             return False
@@ -293,6 +317,89 @@ def _paired(node: UOp, axis: int) -> UOp:
     pairs = UOp(ops.PAIRS, dt.int32, words)
     total = Tensor(UOp(ops.REDUCE, dt.int32, (pairs,), args.Reduce(ops.ADD, axes)))
     return _scaled(total.cast(node.dtype), [*_factors(sides, axes)]).node
+
+
+def _by_four(node: UOp, axis: int) -> tuple[int, int] | None:
+    """Which factor of a sum is of unsigned bytes that a kernel rounded, and which of weights of
+    signed ones; None where they are not, or where zeros around the bytes are no bytes.
+    """
+    sides = _sides(node)
+    assert sides is not None
+    weights = next((n for n, side in enumerate(sides) if is_constant(side.whole)), None)
+    if weights is None or fixed(node.src[0].shape[axis]) % 4:
+        return None
+    found = _bytes(sides[1 - weights].whole)
+    least, greatest = interval(sides[weights].whole, _is_rounded)
+    if found is None or least < -128 or greatest > 127 or _is_packed(sides[weights].whole):
+        return None
+    padded = any(view.op is ops.PAD for view in sides[1 - weights].views)
+    return None if found[1] and padded else (1 - weights, weights)
+
+
+def _bytes(whole: UOp) -> tuple[UOp, int] | None:
+    """What was rounded to unsigned bytes, and the zero point that is taken away from it."""
+    zero = 0
+    if whole.op is ops.SUB:
+        whole, number = whole.src
+        while number.op in (ops.EXPAND, ops.RESHAPE, ops.CAST):
+            number = number.src[0]
+        if number.op is not ops.CONST:
+            return None
+        zero = int(number.arg)
+    if whole.op is not ops.CAST:
+        return None
+    rounded = whole.src[0]
+    below = rounded.src[0] if rounded.op is ops.REALIZE else rounded
+    return (rounded, zero) if below.dtype is dt.uint8 and _is_rounded(below) else None
+
+
+def _is_packed(whole: UOp) -> bool:
+    """Whether weights are stored in fewer bits than a byte."""
+    sources = (n.arg.source.data for n in toposort((whole,)) if n.op is ops.BUFFER)
+    return any(0 < packed_bits(data, dt.from_numpy(data.dtype)) < 8 for data in sources)
+
+
+def _quads(node: UOp, axis: int, order: tuple[int, int]) -> UOp:
+    """The sum by four products along an axis. What is taken away from all bytes is taken away from
+    the sum, multiplied by the sum of the weights.
+    """
+    found = _sides(node)
+    assert found is not None
+    data, weights = found[order[0]], found[order[1]]
+    bytes = _bytes(data.whole)
+    assert bytes is not None
+    axes = node.arg.axes
+    words = data.view(_word(Tensor(bytes[0]).cast(dt.int32), data.last(axis)), axis)
+    constant = _word(Tensor(weights.whole), weights.last(axis))
+    (stored,) = evaluate([constant.node], {})
+    filters = weights.view(Tensor.weight(f"{_name(weights.whole)}|quads", stored), axis)
+    quads = UOp(ops.QUADS, dt.int32, (words, filters))
+    total = Tensor(UOp(ops.REDUCE, dt.int32, (quads,), args.Reduce(ops.ADD, axes)))
+    if bytes[1]:
+        top = Tensor(rewrite.viewed(weights.whole, weights.views))
+        alike = repeated_axes(top.node)
+        once = top.shrink([(0, 1 if a in alike else size) for a, size in enumerate(top.shape)])
+        (sums,) = evaluate([once.sum(axes).node], {})
+        total = total - Tensor.weight(f"{_name(weights.whole)}|sums", bytes[1] * sums)
+    return _scaled(total.cast(node.dtype), [*_factors(found, axes)]).node
+
+
+def _word(whole: Tensor, axis: int) -> Tensor:
+    """Words of four bytes each that lie beside each other along an axis."""
+    shape = [*whole.shape]
+    shape[axis : axis + 1] = [fixed(shape[axis]) // 4, 4]
+    fours = whole.reshape(shape)
+    ends = [(0, n) for n in shape]
+    parts = []
+    for place in range(4):
+        ends[axis + 1] = (place, place + 1)
+        parts.append(fours.shrink(ends).reshape([*shape[: axis + 1], *shape[axis + 2 :]]).node)
+    return Tensor(UOp(ops.WORD, dt.int32, tuple(parts)))
+
+
+def _name(whole: UOp) -> str:
+    """That of the weights that integers are made of."""
+    return str(next(n.arg.source.name for n in toposort((whole,)) if n.op is ops.BUFFER))
 
 
 def _apart(node: UOp) -> UOp:

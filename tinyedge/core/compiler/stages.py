@@ -64,7 +64,7 @@ def fold(state: Compilation) -> None:
     """What depends on weights alone is computed."""
     options = state.options
     pairs = state.caps.pairs and options.optimize and not options.fp64_reference
-    kept = integer_weights(state.roots) if pairs else ()
+    kept = integer_weights(state.roots, quads=state.caps.quads) if pairs else ()
     done = fold_constants(state.roots, options.folded_work, options.folded_growth, kept)
     state.follow(done)
     if options.optimize and not options.fp64_reference:
@@ -79,7 +79,7 @@ def fold(state: Compilation) -> None:
             state.follow(done)
         state.follow(with_shares(state.roots))
         if pairs:
-            state.follow(with_paired_products(state.roots))
+            state.follow(with_paired_products(state.roots, quads=state.caps.quads))
         if state.caps.levels:
             state.follow(with_levels(state.roots))
         state.follow(with_quotients(state.roots, state.caps))

@@ -55,8 +55,9 @@ def _constant(reason: str, *rows: Primitive) -> None:
 _constant("it has no operands", ops.CONST, ops.BUFFER, ops.SYMBOL, ops.IOTA, ops.EMPTY)
 _constant("it is constant between its steps", ops.FLOOR, ops.TRUNC, ops.ROUND, ops.LEVEL)
 _constant("its result is a truth value", ops.ISNAN, ops.LT, ops.LE, ops.EQ)
-_constant("it is of integers", ops.FLOORDIV, ops.MOD, ops.TRUNCDIV, ops.SHL, ops.SHR, ops.PAIRS)
-_constant("it is of bits", ops.NOT, ops.AND, ops.OR, ops.XOR, ops.BITCAST)
+_constant("it is of integers", ops.FLOORDIV, ops.MOD, ops.TRUNCDIV, ops.SHL, ops.SHR)
+_constant("it is of integers", ops.PAIRS, ops.QUADS)
+_constant("it is of bits", ops.WORD, ops.NOT, ops.AND, ops.OR, ops.XOR, ops.BITCAST)
 _constant("it says that its operand is taken as a constant", ops.STOP_GRADIENT)
 
 

@@ -75,6 +75,17 @@ def _pair_products(a: Array, b: Array) -> Array:
     return np.multiply(*low) + np.multiply(*high)
 
 
+def _word(*parts: Array) -> Array:
+    bytes = [part.astype(np.uint32) & 0xFF for part in parts]
+    return sum(byte << np.uint32(8 * n) for n, byte in enumerate(bytes)).astype(np.int32)
+
+
+def _quad_products(a: Array, b: Array) -> Array:
+    shifts = range(24, -8, -8)
+    parts = ((a << (24 - n) >> 24 & 0xFF, b << (24 - n) >> 24) for n in shifts)
+    return sum(np.multiply(*part) for part in parts)
+
+
 def _level(x: Array, step: Array, low: Array) -> Array:
     levels = np.clip(np.rint(x / step), low, low + 255)
     return np.where(np.isnan(levels), low, levels).astype(np.int32)
@@ -153,11 +164,15 @@ OR = _row("or", "binary", 2, numpy=np.bitwise_or, c="({0} | {1})", commutative=T
 XOR = _row("xor", "binary", 2, numpy=np.bitwise_xor, c="({0} ^ {1})", commutative=True)
 # Of words of two signed 16-bit integers: the products of the low ones and of the high ones, added.
 PAIRS = _row("pairs", "binary", 2, numpy=_quiet(_pair_products), commutative=True)
+# Of words of four 8-bit integers, unsigned ones and signed ones: the products, added.
+QUADS = _row("quads", "binary", 2, numpy=_quiet(_quad_products))
 SHL = _row("shl", "binary", 2, numpy=np.left_shift, c="({0} << {1})")
 SHR = _row("shr", "binary", 2, numpy=np.right_shift, c="({0} >> {1})")
 
 # Elementwise, three operands; conversions.
 WHERE = _row("where", "ternary", 3, numpy=np.where, c="({0} ? {1} : {2})")
+# Of four int32: a word of their low bytes, the lowest of the first.
+WORD = _row("word", "ternary", 4, numpy=_quiet(_word))
 # Of float32 x, a step and the least level, a whole number: x / step rounded half to even, at least
 # the least level, as also for NaN, and at most 255 more. The step is one that `levels` proved.
 LEVEL = _row("level", "ternary", 3, numpy=_quiet(_level), result="int32", cost=4)

@@ -31,12 +31,13 @@ DEFAULT = Caps(
 )
 # By the lanes of a vector, the registers that tiles fill and a core's part of the last cache. All
 # run everywhere, as the C compiler makes short vectors of long ones. "default" is for x86 with
-# AVX2. "sse" is for others, too, of which not all have products in pairs.
+# AVX2. "sse" is for others, too, of which not all have products in pairs. Words of four bytes are
+# loaded as x86 has them, the first one lowest.
 PROFILES = {
-    "default": replace(DEFAULT, pairs=True),
+    "default": replace(DEFAULT, pairs=True, quads=True),
     "sse": replace(DEFAULT, vector=4, cache=2 * 2**20),
     # 32, and one more as a product takes its scalar from memory
-    "avx512": replace(DEFAULT, vector=16, max_vector_registers=33, pairs=True),
+    "avx512": replace(DEFAULT, vector=16, max_vector_registers=33, pairs=True, quads=True),
     "neon": replace(DEFAULT, vector=4, max_vector_registers=32, cache=2**20),
 }
 

@@ -434,20 +434,72 @@ TE_PAIRS_BY(i32x16, 16, __builtin_ia32_pmaddwd512_mask(x, y, a, -1))
 TE_PAIRS(i32x16, u32x16)
 #endif
 TE_ADD_PAIRS(i32x2, u32x2)
-#if defined(__AVX512VNNI__) && defined(__AVX512VL__) && !defined(__clang__)
+#if ((defined(__AVX512VNNI__) && defined(__AVX512VL__)) || defined(__AVXVNNI__)) && !defined(__clang__)
+#define TE_VNNI
 TE_INLINE i32x4 te_add_pairs_i32x4(i32x4 a, i32x4 b, i32x4 c) {
     return (i32x4)__builtin_ia32_vpdpwssd_v4si(c, a, b);
 }
 TE_INLINE i32x8 te_add_pairs_i32x8(i32x8 a, i32x8 b, i32x8 c) {
     return (i32x8)__builtin_ia32_vpdpwssd_v8si(c, a, b);
 }
+#else
+TE_ADD_PAIRS(i32x4, u32x4)
+TE_ADD_PAIRS(i32x8, u32x8)
+#endif
+#if defined(__AVX512VNNI__) && !defined(__clang__)
 TE_INLINE i32x16 te_add_pairs_i32x16(i32x16 a, i32x16 b, i32x16 c) {
     return (i32x16)__builtin_ia32_vpdpwssd_v16si(c, a, b);
 }
 #else
-TE_ADD_PAIRS(i32x4, u32x4)
-TE_ADD_PAIRS(i32x8, u32x8)
 TE_ADD_PAIRS(i32x16, u32x16)
+#endif
+
+/* Of words of four 8-bit integers, unsigned and signed ones: the products, added. Processors without
+   VNNI multiply pairs. */
+TE_INLINE int32_t te_word_i32(int32_t a, int32_t b, int32_t c, int32_t d) {
+    return (int32_t)((a & 255) | (b & 255) << 8 | (c & 255) << 16 | (uint32_t)d << 24);
+}
+TE_INLINE int32_t te_load_word(const void *p) {
+    int32_t x;
+    memcpy(&x, p, sizeof x);
+    return x;
+}
+TE_INLINE int32_t te_quads_i32(int32_t a, int32_t b) {
+    const uint32_t x = (uint32_t)a, y = (uint32_t)b;
+    const uint32_t low = (x & 255) * (uint32_t)(int8_t)y + (x >> 8 & 255) * (uint32_t)(int8_t)(y >> 8);
+    return (int32_t)(low + (x >> 16 & 255) * (uint32_t)(int8_t)(y >> 16) + (x >> 24) * (uint32_t)(b >> 24));
+}
+#define TE_QUADS(m, u, lanes)                                                                       \
+    TE_INLINE m te_word_##m(m a, m b, m c, m d) {                                                   \
+        return (m)(((u)a & 255) | ((u)b & 255) << 8 | ((u)c & 255) << 16 | (u)d << 24);             \
+    }                                                                                               \
+    TE_INLINE m te_add_split_##m(m a, m b, m c) {                                                   \
+        typedef int16_t halves __attribute__((vector_size(lanes * 4)));                             \
+        typedef uint16_t whole __attribute__((vector_size(lanes * 4)));                             \
+        const m even = (m)((u)a & 0xff00ff), odd = (m)((whole)a >> 8);                              \
+        const m low = (m)((halves)((whole)b << 8) >> 8), high = (m)((halves)b >> 8);                \
+        return te_add_pairs_##m(odd, high, te_add_pairs_##m(even, low, c));                         \
+    }                                                                                               \
+    TE_INLINE m te_add_quads_##m(m a, m b, m c);                                                    \
+    TE_INLINE m te_quads_##m(m a, m b) { return te_add_quads_##m(a, b, (m){0}); }
+TE_QUADS(i32x2, u32x2, 2)
+TE_QUADS(i32x4, u32x4, 4)
+TE_QUADS(i32x8, u32x8, 8)
+TE_QUADS(i32x16, u32x16, 16)
+#define TE_ADD_QUADS(m, expression)                                                                 \
+    TE_INLINE m te_add_quads_##m(m a, m b, m c) { return (m)expression; }
+TE_ADD_QUADS(i32x2, te_add_split_i32x2(a, b, c))
+#if defined(TE_VNNI)
+TE_ADD_QUADS(i32x4, __builtin_ia32_vpdpbusd_v4si(c, a, b))
+TE_ADD_QUADS(i32x8, __builtin_ia32_vpdpbusd_v8si(c, a, b))
+#else
+TE_ADD_QUADS(i32x4, te_add_split_i32x4(a, b, c))
+TE_ADD_QUADS(i32x8, te_add_split_i32x8(a, b, c))
+#endif
+#if defined(__AVX512VNNI__) && !defined(__clang__)
+TE_ADD_QUADS(i32x16, __builtin_ia32_vpdpbusd_v16si(c, a, b))
+#else
+TE_ADD_QUADS(i32x16, te_add_split_i32x16(a, b, c))
 #endif
 
 /* x * 2^k, for t = 1.5 * 2^23 + k and |k| below 254, which the low bits of t have. */

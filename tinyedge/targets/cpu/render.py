@@ -30,8 +30,11 @@ HELPERS = {
     ops.MAX: "max",
     ops.MIN: "min",
     ops.PAIRS: "pairs",
+    ops.QUADS: "quads",
     ops.TRUNCDIV: "truncdiv",
+    ops.WORD: "word",
 }
+ADDED = {ops.PAIRS: "add_pairs", ops.QUADS: "add_quads"}  # to a sum
 COMPARISONS = (ops.LT, ops.LE, ops.EQ)
 STREAMED = 1 << 25  # bytes of what is written past the caches
 
@@ -114,7 +117,7 @@ class CPrinter(Printer):
             return
         factors = ", ".join(self.strip_parens(factor) for factor in part.src)
         name = self.names[accumulator]
-        helper = "add_pairs" if part.op is ops.PAIRS else "fma"
+        helper = ADDED.get(part.op, "fma")
         self.line(f"{name} = te_{helper}_{short(node.dtype)}({factors}, {name});")
 
     def convert(self, node: UOp, value: str) -> str:
@@ -209,6 +212,8 @@ class CPrinter(Printer):
             return f"(!{operands[0]})"
         if op is ops.FMA and source.lanes > 1:
             return f"te_fma_{short(source)}({', '.join(map(strip_parens, operands))})"
+        if op is ops.WORD and (word := self._word(node)) is not None:
+            return word
         if op in HELPERS:
             inner = ", ".join(strip_parens(o) for o in operands)
             name = self._exponential(node) if op is ops.EXP else HELPERS[op]
@@ -217,6 +222,8 @@ class CPrinter(Printer):
             return super().operation(node, operands)
         if op in (ops.SHL, ops.SHR):
             return f"te_{op.name}_{short(source)}({', '.join(operands)})"
+        if op is ops.ADD and (text := self._added(node, operands)) is not None:
+            return text
         if op in (ops.ADD, ops.SUB, ops.MUL, ops.NEG) and source.is_int and _may_wrap(node):
             return self._wrapping(node, operands)
         if op in COMPARISONS and source.lanes > 1 and source.bits == 64:
@@ -225,6 +232,25 @@ class CPrinter(Printer):
         if op is ops.NOT and source.bits < 32:
             return f"(({self.type(source)})(~{operands[0]}))"
         return super().operation(node, operands)
+
+    def _word(self, node: UOp) -> str | None:
+        """Four bytes that lie beside each other in memory, loaded at once."""
+        loads = [part.src[0] if part.op is ops.CAST else part for part in node.src]
+        if any(n.op is not ops.LOAD or n.arg or n.dtype not in (dt.int8, dt.uint8) for n in loads):
+            return None
+        first, place = loads[0].src
+        if any(n.src[0] is not first or n.src[1] is not place + i for i, n in enumerate(loads)):
+            return None
+        return f"te_load_word({self.memory(first)} + {self.expression(place)})"
+
+    def _added(self, node: UOp, operands: list[str]) -> str | None:
+        """The sum of a vector and of products of words that have no name."""
+        for part, text, other in zip(node.src, operands, operands[::-1], strict=True):
+            call = f"te_{HELPERS[part.op]}_" if part.op in ADDED else ""
+            if call and part.dtype.lanes > 1 and text.startswith(call):
+                added = f"te_{ADDED[part.op]}_{text.removeprefix(call)}"
+                return f"{added.removesuffix(')')}, {strip_parens(other)})"
+        return None
 
     def _exponential(self, node: UOp) -> str:
         """The helper for an exponential: of vectors of numbers of at most 0 it takes less."""
@@ -285,7 +311,7 @@ def _adds_product(node: UOp) -> bool:
     if node.arg is not ops.ADD or node.dtype.lanes == 1:
         return False
     product = node.src[1].op
-    return product is ops.PAIRS or (product is ops.MUL and node.dtype.scalar is dt.float32)
+    return product in ADDED or (product is ops.MUL and node.dtype.scalar is dt.float32)
 
 
 def _may_wrap(node: UOp) -> bool:

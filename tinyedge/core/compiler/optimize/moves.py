@@ -337,9 +337,7 @@ class Fill(Move):
         inside = filled if exact else as_node(ix.minimum(filled, size - 1))
         (value,) = rewrite((store.src[1],), {target: inside})
         (address,) = rewrite((store.src[2],), {target: filled})
-        real = ix.lt(filled, size)
-        value = simplify(UOp(ops.WHERE, value.dtype, (real, value, const(0, value.dtype))))
-        return store.replace((store.src[0], value, address))
+        return store.replace((store.src[0], _or_zero(ix.lt(filled, size), value), address))
 
     def _check_sum(self, sink: UOp, target: UOp, loads: list[UOp]) -> None:
         why = f"cannot fill range {self.range}:"
@@ -419,3 +417,12 @@ def from_record(record: Mapping[str, Any]) -> Move:
     """The move of a record. Raises KeyError or TypeError for a bad one."""
     fields = {key: value for key, value in record.items() if key != "move"}
     return MOVES[record["move"]](**fields)
+
+
+def _or_zero(real: UOp, value: UOp) -> UOp:
+    """A value, or 0 where it is none: chosen before it is made narrow, as vectors of few bits are
+    of memory alone.
+    """
+    if value.op is ops.CAST and value.dtype.kind in "iu" and value.dtype.bits < 32:
+        return simplify(value.replace((_or_zero(real, value.src[0]),)))
+    return simplify(UOp(ops.WHERE, value.dtype, (real, value, const(0, value.dtype))))

@@ -146,7 +146,7 @@ class _Fusion:
                 constant = node.op is not ops.BUFFER or node.arg.source.data is not None
                 cones[node] = ProducerCost(loads=int(_in_memory(node)), constant=constant)
                 continue
-            if op in (ops.REALIZE, ops.LOOP_CALL) or node in self.filled:
+            if op in (ops.REALIZE, ops.LOOP_CALL, ops.WORD) or node in self.filled:
                 cones[node] = ProducerCost(loads=1)
                 continue
             inputs = [cones[s] for s in dict.fromkeys(needed(node))]

@@ -103,7 +103,7 @@ def classify(root: UOp) -> Contraction | None:
 def contraction_of(reduction: UOp) -> Contraction | None:
     """A reduction, if it is a sum over products of two sides with loads."""
     body = reduction.src[0]
-    if reduction.arg is not ops.ADD or body.op not in (ops.MUL, ops.PAIRS):
+    if reduction.arg is not ops.ADD or body.op not in (ops.MUL, ops.PAIRS, ops.QUADS):
         return None
     if any(n.op is ops.REDUCE_LOOP for n in toposort((body,))):
         return None

@@ -86,7 +86,9 @@ def _where(node: UOp) -> UOp:
     """
     condition, yes, no = node.src
     if no.op is ops.CONST and not no.arg and math.copysign(1, no.arg) > 0:
-        load = yes.src[0] if yes.op is ops.CAST else yes
+        load = yes
+        while load.op is ops.CAST:
+            load = load.src[0]
         if load.op is ops.LOAD and load.arg and ix.implies(load.src[-1], condition):
             return yes
     if yes.op is ops.CAST and no.op is ops.CAST:
