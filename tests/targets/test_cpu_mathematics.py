@@ -18,6 +18,7 @@ from tinyedge.core.program.device import Device
 from tinyedge.core.program.replay import Replay
 from tinyedge.core.tensor.graph import Graph, Port
 from tinyedge.core.tensor.tensor import Tensor
+from tinyedge.targets.cpu.compiler import DEFAULT_OPTIMIZATION
 from tinyedge.targets.cpu.device import open
 
 ULPS = 2
@@ -97,7 +98,7 @@ def test_functions_of_one_number(name: str, cpu_device: Device) -> None:
         _assert_near(_ran(make, cpu_device, x), exact(x.astype(np.float64)))
 
 
-@pytest.mark.parametrize("name", ["exp", "falls", "decay", "tanh"])
+@pytest.mark.parametrize("name", FUNCTIONS)
 def test_functions_by_the_instructions_of_every_processor(name: str, kernel_cache: Path) -> None:
     """What fused products and scaling by a power of two become where there are none."""
     make, exact = FUNCTIONS[name]
@@ -143,8 +144,11 @@ def test_what_no_cache_holds_is_written_past_them(
         np.testing.assert_array_equal(replay.run({"x": given})["y"], given + 1)
 
 
-def test_powers(cpu_device: Device) -> None:
-    """Of every pair of edges, and of positive numbers whose power is a number."""
+@pytest.mark.parametrize("optimization", [DEFAULT_OPTIMIZATION, ("-O2",)], ids=["native", "O2"])
+def test_powers(optimization: tuple[str, ...], kernel_cache: Path) -> None:
+    """Of every pair of edges, and of positive numbers whose power is a number; by the instructions
+    of this processor and of every one.
+    """
     random = np.random.default_rng(1)
     base = np.exp(random.normal(0, 3, 8192)).astype(np.float32)
     power = random.normal(0, 8, 8192).astype(np.float32)
@@ -152,6 +156,8 @@ def test_powers(cpu_device: Device) -> None:
     x, y = (np.concatenate([a, b]) for a, b in zip((base, power), pairs, strict=True))
     whole = len(x) // 8 * 8
     x, y = x[:whole], y[:whole]
+    device = open(cache=kernel_cache, optimization=optimization)
     with np.errstate(all="ignore"):
         wanted = np.power(x.astype(np.float64), y.astype(np.float64))
-        _assert_near(_ran(Tensor.__pow__, cpu_device, x, y), wanted)
+        _assert_near(_ran(Tensor.__pow__, device, x, y), wanted)
+    device.close()
