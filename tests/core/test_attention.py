@@ -85,6 +85,21 @@ def causal(inputs: Inputs) -> Tensor:
     return seen.where(q @ k.transpose(), -np.inf).softmax(-1) @ v
 
 
+def boolean_mask(inputs: Inputs) -> Tensor:
+    """True where a key is seen, for each head; of some rows few are, of none no key."""
+    q, k, v = operands(inputs, 2)
+    seen = floats(2, ROWS, KEYS) > 1
+    seen[:, :, 7] = True
+    return inputs.new(seen).where(q @ k.transpose(), -np.inf).softmax(-1) @ v
+
+
+def boolean_mask_of_keys(inputs: Inputs) -> Tensor:
+    """The same for all rows and heads, as a mask of padding is."""
+    q, k, v = operands(inputs, 2)
+    seen = np.arange(KEYS) < 17
+    return inputs.new(seen).where(q @ k.transpose(), -np.inf).softmax(-1) @ v
+
+
 def added_mask(inputs: Inputs) -> Tensor:
     q, k, v = operands(inputs, 2)
     mask = np.where(floats(ROWS, KEYS) > 0, 0, -10000.0).astype(np.float32)
@@ -120,7 +135,7 @@ def cached(inputs: Inputs) -> Tensor:
 
 FORMS = (
     *(plain, scaled_on_both, merged_heads, values_on_the_left, shared_heads, causal),
-    *(added_mask, safe_softmax, rows_without_keys, cached),
+    *(boolean_mask, boolean_mask_of_keys, added_mask, safe_softmax, rows_without_keys, cached),
 )
 
 
@@ -143,6 +158,48 @@ def test_a_graph_that_has_it(form: Form, device: Device, target: str) -> None:
     scores = {4 * heads * ROWS * KEYS for heads in (2, 6)}
     assert sizes.isdisjoint(scores - {4 * array.size for array in inputs.arrays.values()})
     assert_agreement(run(outputs, inputs, target, device), expected, CLOSE)
+
+
+def of_columns(inputs: Inputs, columns: int) -> Tensor:
+    """48 rows and keys of heads of so many columns."""
+    q, k, v = (inputs.new(floats(3, 48, columns)) for _ in range(3))
+    return (q @ k.transpose() / math.sqrt(columns)).softmax(-1) @ v
+
+
+@pytest.mark.parametrize("columns", [1, 2, 5, 33, 40, 48, 80, 96, 128])
+def test_heads_of_any_size(columns: int, device: Device, target: str) -> None:
+    """One kernel, in whose place no scores lie in memory."""
+    inputs = Inputs()
+    outputs = {"y": of_columns(inputs, columns)}
+    state = compiled(outputs, inputs, find_target(target))
+    if target == "qcom" and columns == 128:
+        assert attentions(state) == 0  # sums of two rows are more than an Adreno's registers
+    else:
+        assert attentions(state) == 1
+        sizes = {buffer.bytes for buffer in state.program.buffers}  # type: ignore[union-attr]
+        assert columns == 48 or 4 * 3 * 48 * 48 not in sizes
+    expected = reference(outputs, inputs, fp64_reference=True)
+    assert_agreement(run(outputs, inputs, target, device), expected, CLOSE)
+
+
+@pytest.mark.parametrize("profile", ["default", "avx512", "sse", "neon"])
+def test_heads_of_any_size_on_the_cpu(profile: str) -> None:
+    """A tile of enough rows exists for each, whatever tile is best for a product."""
+    for columns in (1, 7, 20, 33, 40, 48, 56, 72, 80, 96, 112, 160, 192, 256):
+        inputs = Inputs()
+        y = of_columns(inputs, columns)
+        assert (
+            attentions(compiled({"y": y}, inputs, find_target("cpu"), Options(profile=profile)))
+            == 1
+        )
+        caps = find_target("cpu").caps(profile)
+        assert weighed_rows(128, 128, columns, caps)[0] >= 6
+    for rows, one in ((4, 0), (5, 0), (6, 1)):
+        inputs = Inputs()
+        q, k, v = (inputs.new(floats(3, n, 96)) for n in (rows, 48, 48))
+        y = (q @ k.transpose()).softmax(-1) @ v
+        state = compiled({"y": y}, inputs, find_target("cpu"), Options(profile=profile))
+        assert attentions(state) == one
 
 
 def test_one_launch() -> None:

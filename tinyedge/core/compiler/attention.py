@@ -19,6 +19,7 @@ from tinyedge.core.compiler.caps import Caps
 from tinyedge.core.compiler.optimize.attend import (
     LEAST_ROWS,
     MOST_SCORES,
+    SHARING_ROWS,
     Sizes,
     cost,
     plain_cost,
@@ -32,9 +33,6 @@ from tinyedge.core.tensor.tensor import Tensor
 
 # Without threads: scores of a head up to which they stay in a cache from one launch to the next.
 MOST_CACHED = 2**18
-# Rows that pass by all keys and values together. Fewer take up to 1.4 times as long as scores in
-# memory, where keys and values lie in the last cache: 4 rows of 4,096 keys.
-SHARING_ROWS = 6
 
 Users = dict[UOp, list[UOp]]
 
@@ -248,9 +246,11 @@ def _roles(factor: UOp, other: UOp, keys: int) -> tuple[int, int] | None:
     axes = [axis for axis, size in enumerate(shape) if axis != keys and size != 1]
     columns = [axis for axis in axes if scores[axis] == 1]
     rows = [axis for axis in axes if values[axis] == 1]
-    if len(columns) != 1 or not rows or values[columns[0]] == 1:
+    if any(axis in rows for axis in columns) or len(columns) > 1:
         return None
-    return rows[-1], columns[0]
+    if not columns:  # of one element
+        columns = [axis for axis, size in enumerate(shape) if axis != keys and size == 1][-1:]
+    return (rows[-1], columns[0]) if rows and columns else None
 
 
 def _unrepeated(node: UOp) -> UOp:

@@ -30,6 +30,11 @@ MOST_THREADS = 16  # that share a row's keys
 # 4 and 8 threads take 153 to 159 registers of 128, one 155, two 104.
 WIDE_THREADS = 2
 LEAST_ROWS = 4  # without threads: that use what is loaded of a key
+# Rows of a tile, by which all keys and values pass together. 4 rows of 3 vectors, a product's best
+# tile, take 1.0 to 1.12 times as long as 6 rows of 2. Heads of 4 rows take 1.1 to 3.6 times as long
+# as scores in memory, as their keys are copied first; where there is room for no more than 4, up to
+# 1.4 times: 4,096 keys, which lie in the last cache.
+SHARING_ROWS = 6
 MOST_WASTE = 1.2  # keys in whole vectors, of those that there are
 BLOCK = 2  # vectors of keys in a block, where no threads share a row's keys
 # What costs how much, in products and sums of vectors.
@@ -202,7 +207,8 @@ def weighed_rows(rows: int, keys: Size, columns: int, caps: Caps) -> tuple[int, 
     if not isinstance(keys, int) or keys < caps.vector or rows < LEAST_ROWS:
         return 0, 0
     vectors = max(1, columns // caps.vector)
-    count, across = tile_size(rows, vectors, rows * vectors, caps)
+    least = min(rows, SHARING_ROWS)
+    count, across = tile_size(rows, vectors, rows * vectors, caps, least)
     whole = -(-keys // caps.vector) * caps.vector
     if whole > MOST_WASTE * keys:
         return 0, 0

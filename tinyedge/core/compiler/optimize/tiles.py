@@ -313,18 +313,19 @@ def _tile_size(
     step: int = 0,
     *,
     alone: bool = False,
+    least: int = 1,
     held: Callable[[int], bool] | None = None,
 ) -> tuple[float, int, int]:
     """The cost, rows and vectors of a tile: a larger one shares more loads, but must not leave the
     device idle. products: contractions whose sums are kept at once. most: sums of a tile of several
     vectors. taps: steps of a sum that are copies. step: numbers of them that each row of a tile has
     and none before does; a row beyond the last repeats that, but loads all of its own. alone: each
-    sum is computed by itself, so that registers hold but one. held: whether registers hold so many
-    rows; None: they do.
+    sum is computed by itself, so that registers hold but one. least: rows of a tile. held: whether
+    registers hold so many rows; None: they do.
     """
     best, best_cost = (1, 1), float("inf")
     for rows, across in _tiles(caps, products, alone=alone):
-        if columns % across or (caps.scalar_operands and rows > extent):
+        if rows < least or columns % across or (caps.scalar_operands and rows > extent):
             continue  # or it would wait for sums that nobody wants
         if (across > 1 and rows * across > most) or (rows > 1 and held and not held(rows)):
             continue
@@ -370,9 +371,9 @@ def idle(threads: float, caps: Caps) -> float:
     return float(max(1.0, caps.threads_to_saturate / max(1, threads)) ** 0.25)
 
 
-def tile_size(extent: int, columns: int, total: int, caps: Caps) -> tuple[int, int]:
-    """The rows and vectors of the tile that costs least."""
-    return _tile_size(extent, columns, total, caps)[1:]
+def tile_size(extent: int, columns: int, total: int, caps: Caps, least: int = 1) -> tuple[int, int]:
+    """The rows and vectors of the tile that costs least. least: rows that it has."""
+    return _tile_size(extent, columns, total, caps, least=least)[1:]
 
 
 def panel_vectors(columns: int, caps: Caps, taps: int = 1) -> int:
