@@ -32,7 +32,7 @@ from tinyedge.core.compiler.options import Options
 from tinyedge.core.compiler.state import Compilation, CompiledKernel
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.shapes import symbol
-from tinyedge.core.ir.uop import toposort
+from tinyedge.core.ir.uop import UOp, toposort
 from tinyedge.core.program.device import Device
 from tinyedge.core.tensor.tensor import Tensor
 
@@ -97,19 +97,29 @@ def test_first_layers_have_no_test_in_an_inner_loop(name: str, target: tuple[str
 
 
 def check_sums(state: Compilation, least: int = 10) -> None:
-    """No load under a condition in a loop that adds to the sums of a convolution. What fills
-    workgroup memory tests each element once.
+    """No load under a condition in an innermost loop of a convolution that sums or stores results.
+    What fills workgroup memory tests each element once. On a processor regions are not chosen there
+    either, nor in the loops of Winograd's transforms.
     """
     found = 0
     for kernel in state.kernels.values():
         assert kernel.text is not None
         statements = kernel.text.linear.statements
-        for body in _innermost(statements) if kernel.contraction else ():
-            if any(n.op is ops.SET and n.arg is ops.ADD for n in body):
-                found += 1
-                loads = [n for n in _operations(body, statements) if n.op is ops.LOAD]
-                assert not any(load.arg for load in loads)
+        loops = any(n.op is ops.BEGIN for n in statements)
+        every = loops and bool(kernel.contraction or state.caps.zeros)
+        for body in filter(_sums_or_stores, _innermost(statements) if every else ()):
+            found += 1
+            loads = [n for n in _operations(body, statements) if n.op is ops.LOAD]
+            assert not any(load.arg for load in loads), kernel.name
+            assert not any(n.op is ops.REGION for n in body), kernel.name
     assert found >= least
+
+
+def _sums_or_stores(body: Sequence[UOp]) -> bool:
+    return any(
+        n.arg is ops.ADD if n.op is ops.SET else n.op is ops.STORE and n.src[0].op is ops.PARAM
+        for n in body
+    )
 
 
 def wide(step: int, side: int, channels: int = 24, far: int = 6) -> Any:
@@ -142,17 +152,9 @@ def test_a_pixel_beyond_the_last_shares_no_loads(step: int, side: int, pixels: i
 
 
 def check_processor(state: Compilation) -> None:
-    """No condition in a loop that sums, whether of a load or of a region that it chooses."""
-    loops = 0
-    for kernel in reading_borders(state):
-        assert kernel.text is not None
-        statements = kernel.text.linear.statements
-        for body in _innermost(statements):
-            if any(n.op is ops.SET and n.arg is ops.ADD for n in body):
-                loops += 1
-                assert not any(n.op is ops.REGION for n in body)
-                assert not any(n.op is ops.LOAD and n.arg for n in _operations(body, statements))
-    assert loops
+    """No condition in a loop that sums or stores: of no load, and of no region that it chooses."""
+    assert state.caps.zeros and reading_borders(state)
+    check_sums(state, least=1)
 
 
 PROCESSOR = {
@@ -193,10 +195,36 @@ def test_rows_farther_apart_than_there_are_zeros(steps: int) -> None:
 @pytest.mark.parametrize("target", TARGETS[1:], ids=lambda t: t[0])
 @pytest.mark.parametrize("network", [networks.mobilenet_v2, networks.resnet18])
 def test_networks_have_no_test_in_their_sums(target: tuple[str, str], network: Any) -> None:
-    """At a side of 96, whose late layers are mostly border. Of webgpu: test_common_tiles.py."""
-    imported, _ = import_graph(network(96).SerializeToString())
+    """At a side of 96, whose late layers are mostly border. Of webgpu: test_launches.py."""
+    check_sums(network_for(target, network(96)))
+
+
+@pytest.mark.parametrize("target", [TARGETS[0], TARGETS[2], ("cpu", "default")], ids=lambda t: t[0])
+@pytest.mark.parametrize(
+    "network",
+    [(networks.efficientnet_b0, 224), (networks.unet, 64), (networks.yolo_like, 64)],
+    ids=lambda network: network[0].__name__,
+)
+def test_more_networks_have_no_test_in_their_sums(target: tuple[str, str], network: Any) -> None:
+    """With Winograd's transforms, where a target has them. EfficientNet-B0 has its own side: of one
+    of 96 filters of 5 x 5 read 3 x 3 pixels, whose borders would be more sums than GPUs keep.
+    """
+    make, side = network
+    check_sums(network_for(target, make(side), winograd=True))
+
+
+@pytest.mark.parametrize("profile", ["default", "avx512"])
+@pytest.mark.parametrize("network", [networks.mobilenet_v2, networks.resnet18])
+def test_a_processors_networks_have_no_test_in_their_loops(profile: str, network: Any) -> None:
+    """At a side of 224, where a row of depthwise layers has up to 8 tiles."""
+    check_sums(network_for(("cpu", profile), network(224), winograd=True))
+
+
+def network_for(target: tuple[str, str], model: Any, *, winograd: bool = False) -> Compilation:
+    imported, _ = import_graph(model.SerializeToString())
     name, profile = target
-    check_sums(compile_graph(imported, find_target(name), Options(profile=profile, winograd=0)))
+    options = Options(profile=profile) if winograd else Options(profile=profile, winograd=0)
+    return compile_graph(imported, find_target(name), options)
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: t[0])

@@ -24,6 +24,7 @@ from tinyedge.core.compiler.lower.images import free_guards, not_pixels, to_coor
 from tinyedge.core.compiler.lower.linear import linearize
 from tinyedge.core.compiler.lower.places import free_places
 from tinyedge.core.compiler.lower.regions import open_regions
+from tinyedge.core.compiler.lower.runs import cut_into_runs
 from tinyedge.core.compiler.lower.shuffles import permute_loads
 from tinyedge.core.compiler.lower.through import store_through
 from tinyedge.core.compiler.lower.wide_functions import widen_functions
@@ -346,7 +347,8 @@ def _lowered(
         sink = one_type_per_buffer(sink, caps)
     if caps.shared_tiles:  # whose rows and columns are rounded up
         sink = free_places(sink)
-    sink = permute_loads(open_regions(free_borders(sink, caps, is_finite), caps), caps)
+    sink = cut_into_runs(free_borders(sink, caps, is_finite), caps)
+    sink = permute_loads(open_regions(sink, caps), caps)
     sink = widen_functions(sink, caps)
     nodes = toposort((sink,))
     # also what moves have left no load of: launches bind it

@@ -1,9 +1,9 @@
 """Guarded loads read a region: a part of a buffer, or zeros.
 
 The border of a convolution's data is where guards are. Whether one holds is known before the loop
-over the channels: there the region is chosen, and the loop reads it without a test. Loads at places
-that differ by a constant share a region, as far apart as there are zeros. Where a loop's own steps
-are farther apart, as rows are, all of them read the same zeros:
+over the channels, or over the tiles of a row: there the region is chosen, and the loop reads it
+without a test. Loads at places that differ by a constant share a region, as far apart as there are
+zeros. Where a loop's own steps are farther apart, as rows are, all of them read the same zeros:
 
     p, m = (0 <= x ? b + start, row : zeros, 0)
     for y in 0..5:
@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.caps import Caps
+from tinyedge.core.compiler.lower.runs import innermost_loop, loads_of, stride
 from tinyedge.core.ir import access, args, ops
 from tinyedge.core.ir.polynomial import build, terms
 from tinyedge.core.ir.rewrite import substitute
@@ -79,8 +80,14 @@ def open_regions(sink: UOp, caps: Caps) -> UOp:
     found: Found = {}
     for node in toposort((sink,)):
         if node.op is ops.REDUCE_LOOP:
-            _collect(node.src[0], node.src[-1], found)
-    _collect(sink, None, found)
+            for load in loads_of(node.src[0]):
+                _collect(load, node.src[-1], found)
+    loop = innermost_loop(sink)
+    for load in loads_of(sink):
+        if loop is not None and loop not in access.guard_of(load).ranges and stride(load, loop):
+            _collect(load, loop, found)
+        elif load.dtype.lanes > 1:
+            _collect(load, None, found)
     mapping: dict[UOp, UOp] = {}
     for (param, _, rest, inner), region in found.items():
         for window in region.windows(caps.zeros):
@@ -88,24 +95,22 @@ def open_regions(sink: UOp, caps: Caps) -> UOp:
     return substitute((sink,), mapping)[0] if mapping else sink
 
 
-def _collect(root: UOp, inner: UOp | None, found: Found) -> None:
-    """The guarded loads of a reduction's innermost loop; outside of reductions, the vectors."""
+def _collect(load: UOp, inner: UOp | None, found: Found) -> None:
+    """Put a guarded load of a reduction's innermost loop, or of the innermost one around stores, to
+    those that it may share a region with; None: it is in no loop.
+    """
     iterations = 1 if inner is None else max(1, maximum(as_size(inner.src[0])))
-    for node in toposort((root,), stop=lambda n: n.op is ops.REDUCE_LOOP):
-        if node.op is not ops.LOAD or not node.arg or node.src[0].op is not ops.PARAM:
-            continue
-        guard, polynomial = access.guard_of(node), dict(terms(node.src[1]))
-        constant, step = polynomial.pop((), 0), 0
-        if inner is None and node.dtype.lanes == 1:
-            continue
-        if inner is not None and inner not in guard.ranges:
-            step = polynomial.pop((inner,), 0)
-            if step < 1 or inner in as_node(build(polynomial)).ranges:
-                continue
-        same = ix.all_of(map(ix.whole, ix.conjuncts(guard)))
-        key = (node.src[0], same, as_node(build(polynomial)), inner if step else None)
-        region = found.setdefault(key, _Region(guard, step, iterations if step else 1))
-        region.loads[node] = constant
+    guard, polynomial = access.guard_of(load), dict(terms(load.src[1]))
+    constant, step = polynomial.pop((), 0), 0
+    if inner is not None and inner not in guard.ranges:
+        step = stride(load, inner)
+        if not step:
+            return
+        del polynomial[(inner,)]
+    same = ix.all_of(map(ix.whole, ix.conjuncts(guard)))
+    key = (load.src[0], same, as_node(build(polynomial)), inner if step else None)
+    region = found.setdefault(key, _Region(guard, step, iterations if step else 1))
+    region.loads[load] = constant
 
 
 def _read(param: UOp, rest: UOp, inner: UOp | None, region: _Region, zeros: int) -> dict[UOp, UOp]:
