@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from tests import models
 from tests.agreement import Inputs, compiled, find_target
+from tests.bench import cases
 from tests.core.test_borders import check_sums
 from tests.core.test_held import squeezed
 from tests.imported import import_graph
@@ -51,6 +53,14 @@ def test_of_a_network(name: str, on: str) -> None:
     if on == "webgpu" and name == "mobilenet_v2":
         assert state.program is not None
         assert len(state.program.kernels) <= 16  # pipelines, which a page compiles
+
+
+def test_pipelines_of_a_language_model() -> None:
+    """Of MiniLM's three layers, after embeddings and before a mean."""
+    graph, _ = import_graph(models.path("minilm"), dims=dict(cases.CASES["minilm"].dims))
+    program = compile_graph(graph, find_target("webgpu"), Options()).program
+    assert program is not None
+    assert len(program.kernels) <= 20
 
 
 @pytest.mark.parametrize(
