@@ -143,6 +143,18 @@ def test_the_classifier(name: str, page: Any, site: Site) -> None:
     assert page.evaluate("(async () => (await indexedDB.databases()).length)()") == 0
 
 
+def test_a_photograph(page: Any, site: Site) -> None:
+    """As a phone takes it: larger than a picture may be, and turned by its file."""
+    from PIL import Image
+
+    turned = Image.Exif()
+    turned[0x0112] = 6
+    Image.new("RGB", (4032, 3024), (0, 200, 0)).save(site.folder / "photo.jpg", exif=turned)
+    shown(page, site, block(CLASSIFIER, "<!doctype"))
+    page.set_input_files("input", site.folder / "photo.jpg")
+    says(page, "green")
+
+
 def test_the_camera(page: Any, site: Site) -> None:
     """Chromium's own camera is mostly green."""
     shown(page, site, block(CAMERA, "<!doctype"))

@@ -161,7 +161,7 @@ def test_options_that_do_not_exist(page: Any) -> None:
         """
         const model = await load("/addition/"), state = await load("/counter/"), inputs = add(1, 2);
         const {signal} = new AbortController(), faults = [];
-        for (const options of [{latest: "yes"}, {symbols: 5}, 5, true,
+        for (const options of [{latest: "yes"}, {latest: 0}, {symbols: 5}, {symbols: ""}, 5, true,
                                {signals: signal}, {signal: {}}, {keeps: true}, "keep",
                                {keep: ["typo"]}, {keep: "half"},
                                {keep: false}, {keep: [1]}, {keep: null}, {keep: {half: true}}])
@@ -169,7 +169,8 @@ def test_options_that_do_not_exist(page: Any) -> None:
         for (const work of [
           () => model.verify({signals: signal}), () => model.profile(inputs, {keep: true}),
           () => model.example({entri: "main"}), () => model.example({symbols: {N: 1}}),
-          () => load("/addition/", {limits: 5}),
+          () => load("/addition/", {limits: 5}), () => load("/addition/", {integrity: ""}),
+          () => load("/addition/", {backend: ""}), () => load("/addition/", {backend: ["wasm"]}),
           () => load("/addition/", 5), () => load("/addition/", {latest: true}),
           () => load("/addition/", {onprogress: null}),
           () => state.getState(), () => state.getState("typo"), () => state.setState("typo", x),
@@ -187,15 +188,15 @@ def test_options_that_do_not_exist(page: Any) -> None:
     )
     ids = [fault["id"] for fault in got["faults"]]
     assert ids == [
-        *["run.option"] * 14,
+        *["run.option"] * 16,
         *["run.option", "run.option", "run.option", "run.shape"],
-        *["load.option"] * 4,
+        *["load.option"] * 7,
         *["run.state", "run.state", "run.state", "run.dtype", "run.dtype", "run.state"],
         *["run.entry", "run.shape", "load.option", "load.option"],
     ]
     assert "a boolean" in got["faults"][0]["next"]
-    assert "entry,symbols,keep,signal" in got["faults"][4]["next"]
-    assert "c,half" in got["faults"][8]["next"]
+    assert "entry,symbols,keep,signal" in got["faults"][6]["next"]
+    assert "c,half" in got["faults"][10]["next"]
     assert got["one"] == [True, 131] and got["none"] == 4
 
 

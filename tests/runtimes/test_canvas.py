@@ -199,7 +199,7 @@ def test_refusals(page: Any, backend: str) -> None:
         return [said.at(-1).next, ...ids, (await paint(rgb, canvas())).id];
         """,
     )
-    assert "colors are lists of bytes" in got.pop(0)
+    assert "colors: lists of bytes" in got.pop(0)
     assert got == ["run.option"] * 26 + ["run.disposed"]
 
 

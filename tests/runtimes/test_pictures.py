@@ -466,7 +466,8 @@ def test_refusals(page: Any) -> None:
         const bound = await m.run({x: stencil}).catch(({id, because}) => [id, because]);
         const good = await m.run({x: img});
         const ids = found.map(([id]) => id);
-        return {ids, good: good.output.data[0], said, bound, unheard, lacking};
+        const large = await m.run({x: new OffscreenCanvas(300, 9)}).catch(({because, next}) => [because, next]);
+        return {ids, good: good.output.data[0], said, bound, unheard, lacking, large};
         """,
     )
     first, *ids = found["ids"]
@@ -476,6 +477,7 @@ def test_refusals(page: Any) -> None:
     assert ids[12:15] == ["run.input.buffer", "run.dtype", "run.input"]
     assert ids[15:] == ["run.dtype"] * 2 + ["run.shape"] * 4
     assert found["lacking"] == "its texture lacks TEXTURE_BINDING"
+    assert found["large"] == ["it is 300 x 9", "give a smaller one, or export with max:300"]
     kinds = ("Promise", "Promise", "HTMLBodyElement", "Float32Array")
     said = [["run.dtype", f"it is {kind}, no picture"] for kind in kinds]
     said.append(["run.input", "its texture cannot be read"])

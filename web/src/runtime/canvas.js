@@ -34,7 +34,7 @@ function lookOf({name, shape, dtype}, options) {
       "run.option",
       `output "${name}"`,
       `[${shape}] cannot be painted`,
-      "see docs/page.md: colors are lists of bytes",
+      "see docs/page.md; colors: lists of bytes",
     );
   return {c, h, w, planar: !last, ends, classes, colors: c < 2 || classes ? colors : []};
 }

@@ -16,8 +16,9 @@ export function find(names, id, kind, name) {
 /** @typedef {[(value: any) => any, string]} Kind */
 
 const isFunction = /** @type {Kind} */ ([(value) => value instanceof Function, "a function"]),
-  isFlag = /** @type {Kind} */ ([(value) => value === true, "a boolean"]),
-  isRecord = /** @type {Kind} */ ([isObject, "values by name"]);
+  isFlag = /** @type {Kind} */ ([(value) => value === !!value, "a boolean"]),
+  isRecord = /** @type {Kind} */ ([isObject, "values by name"]),
+  among = (...names) => /** @type {Kind} */ ([(value) => names.includes(value), names.join(" or ")]);
 
 /** Options, and what they must be, wherever they are taken: the last ones are those of `load`. @type {Record<string, Kind>} */
 export const KINDS = {
@@ -31,11 +32,11 @@ export const KINDS = {
   onProgress: isFunction,
   signal: [(value) => kindOf(value) === "AbortSignal", "an AbortSignal"],
   device: [(value) => value.queue, "a GPUDevice"],
-  recover: [(value) => /^(states)$/.test(value), '"states"'],
-  integrity: [(value) => /^[\da-f]{64}$/.test(value), "the SHA-256, in hex"],
+  recover: among("states"),
+  integrity: [(value) => /^[\da-f]{64}$/.test(value), "the SHA-256 in hex"],
   module: [(value) => kindOf(value) === "WebAssembly.Module", "a WebAssembly.Module"],
-  backend: [(value) => /^(webgpu|wasm)$/.test(value), '"webgpu" or "wasm"'],
-  powerPreference: [(value) => /^(low-power|high-performance)$/.test(value), "a GPUPowerPreference"],
+  backend: among("webgpu", "wasm"),
+  powerPreference: among("low-power", "high-performance"),
 };
 
 /** A caller's options. One that does not exist is told: it may be a slip of the pen. */
@@ -44,8 +45,8 @@ export function chosen(options, names, id = "run.option") {
   const entries = Object((options ??= {})) === options ? Object.entries(options) : [/** @type {any} */ ([[options]])];
   for (const [name, value] of entries) {
     find(names, id, "option", name);
-    const [good, what] = KINDS[name] ?? [];
-    if (value && good && !good(value))
+    const [good, what] = (value != null && KINDS[name]) || [];
+    if (good && !good(value))
       fail(id, `option "${name}"`, `it is ${kindOf(value)}`, `give ${what}`);
   }
   return options;

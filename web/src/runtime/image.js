@@ -180,7 +180,7 @@ export function takePictures(core) {
     need(
       wide && high && image.data?.length !== 0,
       `the ${kind} has no pixels`,
-      "wait until it has loaded, close it later",
+      "give one that is loaded, close it later",
     );
     const {x = 0, y = 0, width = wide - x, height = high - y} = chosen(
         crop,
@@ -197,7 +197,7 @@ export function takePictures(core) {
     need(rotate % 90 === 0, `rotate is ${rotate}`, "give 0, 90, 180 or 270, clockwise");
     need(channels, `it takes planes of ${from}`, `give arrays for ${name} and ${name}.uv`);
     const most = Math.max(width, height);
-    need(most <= max, `the picture is ${width} x ${height}`, `export with max:${most}`, "run.shape");
+    need(most <= max, `it is ${width} x ${height}`, `give a smaller one, or export with max:${most}`, "run.shape");
     const texture = kind === "GPUTexture" && image;
     need(
       !texture || texture.usage & 4,
