@@ -113,7 +113,7 @@ def test_reference(
     _is_near(found, (wanted if last else wanted.transpose(2, 0, 1)).reshape(shape))
 
 
-@pytest.mark.parametrize("target", ["cpu", "webgpu"])
+@pytest.mark.parametrize("target", ["cpu", "webgpu", "qcom", "cuda"])
 def test_gray_and_nv12(target: str, request: pytest.FixtureRequest) -> None:
     """Colors are mixed as the standards say, and luma has twice the size of chroma."""
     device = request.getfixturevalue(f"{target}_device")

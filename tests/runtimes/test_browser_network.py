@@ -108,11 +108,13 @@ def test_answers_that_are_no_files(page: Any, site: Site) -> None:
         again = "try again" in fault["next"]
         assert again == (status in (408, 425, 429, 500, 503)), (status, fault["next"])
     site.statuses = {}
-    site.missing = "\n<!DOCTYPE html><html><title>An app</title>" + 2000 * "<p>more</p>"
     (site.folder / "addition" / "weights-00000.bin").unlink()
-    for folder, id in (("nowhere", "bundle.manifest.missing"), ("addition", "bundle.file.missing")):
-        fault = evaluate(page, f'return errorOf(() => load("/{folder}/"))')
-        assert fault["id"] == id and "HTML" in fault["because"]
+    asked = (("nowhere", "bundle.manifest.missing"), ("addition", "bundle.file.missing"))
+    for start in ("\n<!DOCTYPE html><html>", "\ufeff <!-- an app --><!doctype html>", "<html>"):
+        site.missing = f"{start}<title>An app</title>" + 2000 * "<p>more</p>"
+        for folder, id in asked:
+            fault = evaluate(page, f'return errorOf(() => load("/{folder}/"))')
+            assert fault["id"] == id and "HTML" in fault["because"]
 
 
 # ---- trying again

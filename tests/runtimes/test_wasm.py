@@ -31,7 +31,7 @@ from tinyedge.core.errors import BundleError, DeviceError, InputError
 from tinyedge.export.bundle import writing
 from tinyedge.export.bundle.reading import fallback_of, read, read_fallback
 from tinyedge.export.package.web import web_file
-from tinyedge.export.verify.browser import Browser, BrowserRunError
+from tinyedge.export.verify.browser import CHROMIUM_NAMES, Browser, BrowserRunError
 from tinyedge.serve import Server
 from tinyedge.targets.cpu import fallback, wasm
 
@@ -160,6 +160,24 @@ def test_a_software_adapter_is_slower_than_the_processor(page: Any) -> None:
         "wasm": ["wasm", True, 8],
         "webgpu": ["webgpu", True, 8],
     }
+
+
+def test_a_browser_without_a_gpu(browser: Browser, bundle: Path) -> None:
+    """It has WebGPU's objects, and no adapter: the processor is taken."""
+    found = next(filter(None, map(shutil.which, CHROMIUM_NAMES)), None)
+    args = ["--no-sandbox", "--disable-gpu", "--disable-software-rasterizer"]
+    chromium = browser.playwright.chromium.launch(executable_path=found, headless=True, args=args)
+    with Browser(browser.playwright, chromium).page(bundle) as page:
+        seen = evaluate(
+            page,
+            """
+            const adapter = await navigator.gpu.requestAdapter(), model = await load("/"),
+              report = await model.verify();
+            return [adapter, model.backend, report.passed, await idOf(load("/", {backend: "webgpu"}))];
+            """,
+        )
+    chromium.close()
+    assert seen == [None, "wasm", True, "device.adapter"]
 
 
 def test_integers_are_multiplied_in_pairs(bundle: Path) -> None:

@@ -33,7 +33,7 @@ export const KINDS = {
   signal: [(value) => kindOf(value) === "AbortSignal", "an AbortSignal"],
   device: [(value) => value.queue, "a GPUDevice"],
   recover: among("states"),
-  integrity: [(value) => /^[\da-f]{64}$/.test(value), "the SHA-256 in hex"],
+  integrity: [(value) => /^[\da-f]{64}$/.test(value), "a SHA-256 in hex"],
   module: [(value) => kindOf(value) === "WebAssembly.Module", "a WebAssembly.Module"],
   backend: among("webgpu", "wasm"),
   powerPreference: among("low-power", "high-performance"),
