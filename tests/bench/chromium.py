@@ -20,10 +20,10 @@ _TICK = 1.0 / os.sysconf("SC_CLK_TCK")
 # Timestamps are otherwise rounded to 100 us. It changes nothing else.
 EXACT_TIMESTAMPS = "--disable-dawn-features=timestamp_quantization"
 
-# Videos may become textures, and there is a camera.
+# Videos may become textures, and there is a camera of 30 frames a second.
 VIDEO = (
     *("--enable-features=Vulkan", "--use-vulkan=swiftshader", "--use-angle=vulkan"),
-    *("--ignore-gpu-blocklist", "--use-fake-device-for-media-stream"),
+    *("--ignore-gpu-blocklist", "--use-fake-device-for-media-stream=fps=30"),
     *("--use-fake-ui-for-media-stream", "--autoplay-policy=no-user-gesture-required"),
 )
 
@@ -70,6 +70,10 @@ class Chromium:
             yield page
         finally:
             context.close()
+
+    def processes(self, kind: str) -> set[int]:
+        """Those of a kind: "renderer", "gpu-process"."""
+        return processes(self._driver, kind)
 
     def stopwatch(self) -> Stopwatch:
         return Stopwatch(self)
@@ -148,14 +152,24 @@ def undriven(url: str) -> Iterator[subprocess.Popen[bytes]]:
                 process.wait()
 
 
-def renderers(chromium: int) -> set[int]:
-    """Chromium's processes that show pages."""
+def processes(chromium: int, kind: str) -> set[int]:
+    """Chromium's processes of a kind: a "renderer" shows pages."""
     found = set()
     for process in _descendants(chromium):
         with suppress(OSError):  # ended meanwhile
-            if b"--type=renderer" in Path(f"/proc/{process}/cmdline").read_bytes():
+            if f"--type={kind}".encode() in Path(f"/proc/{process}/cmdline").read_bytes():
                 found.add(process)
     return found
+
+
+def owned(process: int) -> float:
+    """A process's own memory, in MB: without pages of files. Of one that has ended none."""
+    try:
+        lines = Path(f"/proc/{process}/status").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return 0.0
+    sizes = dict(line.split(":") for line in lines if line.startswith(("RssAnon:", "RssShmem:")))
+    return sum(int(size.split()[0]) for size in sizes.values()) * 1024 / 1e6
 
 
 def _which(name: str) -> str | None:

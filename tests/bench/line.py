@@ -14,7 +14,7 @@ PIECE = 16_384  # bytes, in which connections take turns
 
 
 class Way:
-    """One direction, of `rate` bytes a second, that all connections share."""
+    """One direction, of `rate` bytes a second (may be infinite), that all connections share."""
 
     def __init__(self, rate: float) -> None:
         self.rate = rate

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -19,6 +20,8 @@ _TYPES = {**MIME_TYPES, ".mjs": MIME_TYPES[".js"]}
 # onnxruntime-web, LiteRT.js and a backend of TensorFlow.js are WebAssembly, which a strict policy
 # forbids, and so are our bundles' programs for it: only their pages may run it.
 WASM = ("peer", "wasm", "litert", "fallback", "tfjs", "camera-peer")
+# What a page may ask for before any script runs.
+HINT = re.compile(r'<link rel="(?:modulepreload|preload)" href="[^"]+"[^>]*>')
 
 
 @dataclass
@@ -31,10 +34,14 @@ class Said:
 
 @dataclass
 class Site:
-    """What is served, from folders by the path's first part and from memory; what was fetched."""
+    """What is served, from folders by the path's first part and from memory; what was fetched.
+
+    hints: elements of a page's head, as HINT, by the page's name.
+    """
 
     folders: dict[str, Path] = field(default_factory=dict)
     files: dict[str, bytes | Path] = field(default_factory=dict)
+    hints: dict[str, list[str]] = field(default_factory=dict)
     fetched: dict[str, int] = field(default_factory=dict)
     said: SimpleQueue[Said] = field(default_factory=SimpleQueue)
 
@@ -111,6 +118,7 @@ def _handler(site: Site, line: Line | None) -> type[BaseHTTPRequestHandler]:
                 policy = WASM_POLICY if name in WASM else CONTENT_POLICY
                 scripts = ["felt", name] if address.query == "felt" else [name]
                 head = f'<!doctype html><title>{name}</title><link rel="icon" href="data:,">'
+                head += "".join(site.hints.get(name, ()))
                 for script in scripts:
                     head += f'<script type="module" src="/pages/{script}.js"></script>'
                 data: bytes | None = head.encode()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import urllib.request
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
@@ -28,9 +29,10 @@ from tests.bench import (
     size,
     split,
 )
+from tests.bench.chromium import VIDEO, open_chromium
 from tests.bench.line import PIECE, Line, Way
-from tests.bench.server import Server, Site
-from tests.bench.side import as_files
+from tests.bench.server import HINT, Server, Site
+from tests.bench.side import PAGES, as_files
 from tests.cuda.sass import Code
 from tests.imported import import_graph
 from tests.study import operations
@@ -311,11 +313,61 @@ def test_what_a_page_feels() -> None:
     assert longest == 0 or longest >= 50
 
 
+@pytest.mark.browser
+def test_what_a_page_asks_for_first() -> None:
+    """A page with the hints of docs/page.md asks for each file once, as does one without."""
+    case = cases.CASES["pnet"]
+    bundle, arrays = (
+        cases.export(case, golden=False),
+        cases.inputs(case, cases.session(case.path)),
+    )
+    near = page.Pace(0.02, math.inf, math.inf)
+    found = {side: page.of_bundle(bundle, arrays, side, near) for side in ("ours", "hinted")}
+    assert found["ours"]["requests"] == found["hinted"]["requests"] > 8
+    assert found["hinted"]["weights of the bundle, MB"] > 0
+
+
+def test_hints_are_of_the_documentation() -> None:
+    """They are in that page's head, and name what a bundle has."""
+    found = page.hints()
+    assert [Path(link.split('"')[3]).name for link in found] == [
+        *("tinyedge.js", "loading.js", "manifest.json", "kernels.wgsl")
+    ]
+    site = Site({}, {}, {"hinted": found})
+    with Server(site) as server:
+        texts = {
+            side: urllib.request.urlopen(f"{server.url}{side}.html?felt").read().decode()
+            for side in ("ours", "hinted")
+        }
+    assert HINT.findall(texts["hinted"]) == found
+    assert not HINT.findall(texts["ours"])
+    # before the first script
+    assert texts["hinted"].index(found[-1]) < texts["hinted"].index("<script")
+
+
+def _of_the_camera() -> dict[str, float]:
+    with open_chromium(*VIDEO) as chromium, Server(Site({"pages": PAGES})) as server:
+        return page.watched(chromium, f"{server.url}camera-bare.html", 1.0)
+
+
+@pytest.mark.browser
+def test_frames_of_a_camera() -> None:
+    """A frame is missed or it is computed; memory is there before and after."""
+    with ProcessPoolExecutor(1, get_context("spawn")) as own:  # a process has one browser
+        found = own.submit(_of_the_camera).result()
+    assert found["frames presented"] > found["frames missed"] >= 0
+    for what in ("JavaScript heap", "page's process", "GPU process"):
+        assert found[f"{what}, start, MB"] > 0
+        assert found[f"{what}, end, MB"] > 0
+
+
 def test_a_line_counts_and_is_shared(tmp_path: Path) -> None:
     """Bytes of all connections pass one after the other; headers and what is posted count too."""
     way = Way(1024)
     assert [way.take(512, 5.0), way.take(256, 5.0), way.take(512, 9.0)] == [5.5, 5.75, 9.5]
     assert way.bytes == 1280
+    far = Way(math.inf)
+    assert [far.take(512, 5.0), far.take(256, 5.0)] == [5.0, 5.0]
 
     content = bytes(3 * PIECE + 1)
     (tmp_path / "x.bin").write_bytes(content)

@@ -466,7 +466,8 @@ def test_refusals(page: Any) -> None:
         const bound = await m.run({x: stencil}).catch(({id, because}) => [id, because]);
         const good = await m.run({x: img});
         const ids = found.map(([id]) => id);
-        const large = await m.run({x: new OffscreenCanvas(300, 9)}).catch(({because, next}) => [because, next]);
+        const wide = {x: new OffscreenCanvas(300, 9)},
+          large = await m.run(wide).catch(({because, next}) => [because, next]);
         return {ids, good: good.output.data[0], said, bound, unheard, lacking, large};
         """,
     )

@@ -173,7 +173,8 @@ def test_a_browser_without_a_gpu(browser: Browser, bundle: Path) -> None:
             """
             const adapter = await navigator.gpu.requestAdapter(), model = await load("/"),
               report = await model.verify();
-            return [adapter, model.backend, report.passed, await idOf(load("/", {backend: "webgpu"}))];
+            const id = await idOf(load("/", {backend: "webgpu"}));
+            return [adapter, model.backend, report.passed, id];
             """,
         )
     chromium.close()
