@@ -68,6 +68,20 @@ def test_exact(dtype: DType, zero: int, step: float, profile: str, cpu_device: D
     np.testing.assert_array_equal(found, expected(x, step, zero, dtype))
 
 
+@pytest.mark.parametrize("first", [False, True])
+def test_an_addition_of_zero(first: bool, cpu_device: Device) -> None:
+    """As operators of integers write it: the zero point is a number like any other."""
+    step = 0.0034583425
+    x = near_ends(step, 0, dt.uint8)
+    inputs = Inputs()
+    whole, zero = (inputs.new(x) / step).round(), Tensor.full(x.shape, 0.0, dt.float32)
+    codes = (zero + whole if first else whole + zero).cast(dt.uint8)
+    program = compiled({"y": codes}, inputs, find_target("cpu"), Options()).program
+    assert program is not None and "te_level" in program.kernels[0].source
+    found = replay(program, cpu_device, inputs.arrays)["y"]
+    assert np.array_equal(found, expected(x, step, 0, dt.uint8))
+
+
 def test_wide_again_without_bytes_between(cpu_device: Device) -> None:
     """What is rounded and made a number again in one kernel."""
     x = near_ends(0.5, 3, dt.uint8)

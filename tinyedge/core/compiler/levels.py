@@ -43,10 +43,9 @@ def with_levels(roots: tuple[UOp, ...]) -> dict[UOp, UOp]:
         if node not in found:
             return None
         step, zero = found[node]
-        x = src[0]
-        if zero:
-            x = next(s for s in x.src if _single(s) is None)
-        return _levels(Tensor(x.src[0].src[0]), step, zero, node.dtype).node
+        quotient, _ = _quotient(src[0])
+        assert quotient is not None
+        return _levels(Tensor(quotient.src[0]), step, zero, node.dtype).node
 
     return bottom_up(roots, change)
 
@@ -55,21 +54,30 @@ def _match(node: UOp) -> tuple[float, int] | None:
     """The step and the zero point, if a node is a quotient rounded to 8 bits."""
     if node.op is not ops.CAST or node.dtype not in (dt.int8, dt.uint8):
         return None
-    rounded, zero = node.src[0], 0.0
-    if rounded.op is ops.ADD:
-        numbers = [_single(s) for s in rounded.src]
-        if numbers.count(None) != 1:
-            return None
-        place = numbers.index(None)
-        rounded, zero = rounded.src[place], numbers[1 - place] or 0.0
-    if rounded.op is not ops.ROUND or rounded.src[0].op is not ops.DIV:
+    quotient, zero = _quotient(node.src[0])
+    if quotient is None:
         return None
-    quotient = rounded.src[0]
     step = _single(quotient.src[1])
     least, most = node.dtype.limits
     if quotient.dtype is not dt.float32 or step is None or zero not in range(least, most + 1):
         return None
     return (step, int(zero)) if is_proved(step, least - int(zero)) else None
+
+
+def _quotient(rounded: UOp) -> tuple[UOp | None, float]:
+    """The division of which a tensor is the rounded result, if it is one, and the zero point that
+    is added to it: there may be an addition of 0.
+    """
+    zero = 0.0
+    if rounded.op is ops.ADD:
+        numbers = [_single(s) for s in rounded.src]
+        if numbers.count(None) != 1:
+            return None, zero
+        place = numbers.index(None)
+        rounded, zero = rounded.src[place], numbers[1 - place] or 0.0
+    if rounded.op is not ops.ROUND or rounded.src[0].op is not ops.DIV:
+        return None, zero
+    return rounded.src[0], zero
 
 
 def _single(node: UOp) -> float | None:
