@@ -1,7 +1,7 @@
 // node build.mjs BUNDLER FOLDER: builds FOLDER/main.js, which imports a bundle as a package, into FOLDER/dist/main.js, with the
 // settings that a user of the bundler would begin with. Vite and Parcel build FOLDER/index.html.
 
-import {cpSync, writeFileSync} from "node:fs";
+import {readFileSync, writeFileSync} from "node:fs";
 import {join} from "node:path";
 
 const [bundler, folder] = process.argv.slice(2),
@@ -38,18 +38,14 @@ const builds = {
       built = await rollup({input: main, plugins: [importMetaAssets()]});
     await built.write({dir: dist, format: "es"});
   },
-  // It leaves addresses as they are: the bundle lies beside what it writes.
+  // It leaves addresses as they are: docs/page.md has a script with a plugin.
   async esbuild() {
-    const {build} = await import("esbuild");
-    await build({
-      entryPoints: [main],
-      outdir: dist,
-      bundle: true,
-      format: "esm",
-      external: ["./model.tinyedge/*"],
-      logLevel: "warning",
-    });
-    cpSync(join(folder, "model.tinyedge"), join(dist, "model.tinyedge"), {recursive: true});
+    const text = readFileSync(new URL("../../docs/page.md", import.meta.url), "utf-8"),
+      [block] = text.match(/^    \/\/ build\.mjs\n(?:    .*\n|\n)+/m) ?? [],
+      script = join(folder, "build.mjs");
+    writeFileSync(script, block.replaceAll(/^    /gm, ""));
+    process.chdir(folder);
+    await import(script);
   },
   // Its rules for names make a script of a manifest, unless they say otherwise.
   async parcel() {
