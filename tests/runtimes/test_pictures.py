@@ -136,6 +136,11 @@ const texture = (format) => {
   return made;
 };
 const found = {}, light = await load("/light/", {device});
+let read = 0;
+for (const {prototype} of [CanvasRenderingContext2D, OffscreenCanvasRenderingContext2D]) {
+  const {getImageData} = prototype;
+  prototype.getImageData = function (...given) { read++; return getImageData.apply(this, given); };
+}
 for (const [name, x] of Object.entries({
   img, canvas, off, data, turned,
   bitmap: await createImageBitmap(img),
@@ -145,7 +150,7 @@ for (const [name, x] of Object.entries({
   found[name] = [numbers(await m.run({x})), name === "turned" ? [] : numbers(await light.run({x}))];
 m.dispose();
 const {launches, passes, runs} = m.stats;
-return {found, spent: [launches / runs, passes / runs], steps: m.manifest.steps.length};
+return {found, read, spent: [launches / runs, passes / runs], steps: m.manifest.steps.length};
 """
 
 
@@ -159,6 +164,7 @@ def test_sources(where: str, request: pytest.FixtureRequest, root: Path) -> None
 
     got = evaluate(request.getfixturevalue(where), SETUP + SOURCES)
     assert got["spent"] == [got["steps"], 1] and got["steps"] <= 3
+    assert got["read"] == 0, "pixels do not come back from a canvas"
     found = got["found"]
     turned = _expected(root, "color", Image.open(root / "page" / "turned.jpg"))
     wanted = _expected(root, "color", PICTURE)

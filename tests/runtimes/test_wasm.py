@@ -779,6 +779,9 @@ def test_the_command_says_what_it_made(tmp_path: Path, capsys: pytest.CaptureFix
     model = tmp_path / "m.onnx"
     model.write_bytes(corpus.GRAPHS["softmax"]().SerializeToString())
     assert execute(["export", str(model), "--fallback", "wasm", "-o", str(tmp_path / "b")]) == 0
+    # which `load(url, {integrity})` takes: test_browser_network.py
+    sha256 = hashlib.sha256((tmp_path / "b" / "manifest.json").read_bytes()).hexdigest()
+    assert f"SHA-256 of manifest.json: {sha256}\n" in capsys.readouterr().out
     assert execute(["inspect", str(tmp_path / "b")]) == 0
     assert "WebAssembly" in capsys.readouterr().out
 
