@@ -91,18 +91,23 @@ def test_dedicated(page: Any) -> None:
     assert made == MADE
 
 
-# Beside default-src 'none', and what a page and a worker of it come to by the fallback: an error or
-# whether threads compute. By WebGPU both run wherever they may fetch.
+# Beside default-src 'none': which backend a page takes where none is named, as the adapter is a
+# software one; and what a page and a worker of it come to by the fallback: an error or whether
+# threads compute. By WebGPU both run wherever they may fetch.
 POLICIES = {
-    "script-src 'self'; connect-src 'self'": ["device.wasm"] * 2,
-    "script-src 'self' 'wasm-unsafe-eval'; connect-src 'self'": [True, True],
-    "script-src 'self' 'wasm-unsafe-eval'; connect-src 'self'; worker-src 'none'": [False, None],
-    "script-src 'self' 'wasm-unsafe-eval'": ["load.network"] * 2,
+    "script-src 'self'; connect-src 'self'": ["webgpu", "device.wasm", "device.wasm"],
+    "script-src 'self' 'wasm-unsafe-eval'; connect-src 'self'": ["wasm", True, True],
+    "script-src 'self' 'wasm-unsafe-eval'; connect-src 'self'; worker-src 'none'": [
+        *("wasm", False, None)
+    ],
+    "script-src 'self' 'wasm-unsafe-eval'": ["load.network"] * 3,
 }
 TRIED = """
 import {load} from "./model.tinyedge/tinyedge.js";
 export const tried = (backend) => load(new URL("./model.tinyedge/", location), {backend})
   .then((model) => model.run({x: [1, 2, 3, 4]}).then(() => model.threads > 1), ({id}) => id);
+export const taken = () => load(new URL("./model.tinyedge/", location))
+  .then((model) => model.run({x: [1, 2, 3, 4]}).then(() => model.backend), ({id}) => id);
 """
 
 
@@ -120,7 +125,7 @@ def test_the_policy_that_is_documented_is_what_is_needed(site: Site, browser: Br
             page.goto(site.url)
             seen = page.evaluate(
                 """async () => {
-                  const {tried} = await import("/tried.js"), seen = [];
+                  const {tried, taken} = await import("/tried.js"), seen = [await taken()];
                   for (const backend of ["webgpu", "wasm"])
                     seen.push(await tried(backend), await new Promise((done) => {
                       const worker = new Worker("/trying.js", {type: "module"});
@@ -134,9 +139,11 @@ def test_the_policy_that_is_documented_is_what_is_needed(site: Site, browser: Br
         finally:
             context.close()
         several = (os.cpu_count() or 1) > 1
-        assert seen[2:] == [several if each is True else each for each in expected], policy
-        gpu = [each if each in ("load.network", None) else False for each in expected]
-        assert seen[:2] == gpu, policy
+        taken, *by_wasm = expected
+        assert seen[0] == taken, policy
+        assert seen[3:] == [several if each is True else each for each in by_wasm], policy
+        gpu = [each if each in ("load.network", None) else False for each in by_wasm]
+        assert seen[1:3] == gpu, policy
 
 
 def test_shared(page: Any) -> None:

@@ -146,14 +146,14 @@ export class Model extends EventTarget {
       );
       let manifest = parseManifest(bytes),
         sizes = checkManifest(manifest),
-        opened;
-      const {fallback} = manifest,
-        wasm =
-          here === "wasm" ||
-          (!given && !backend && fallback && (await /** @type {any} */ (adapter).then(isSoftware, () => true)));
-      if (wasm) {
-        const {open} = await beside(() => import("./wasm.js"), "wasm.js", stop.signal);
-        opened = await open(fallback, source, module);
+        // Undefined where the page may not compile WebAssembly, and has an adapter.
+        opened =
+          (here === "wasm" ||
+            (adapter && !backend && manifest.fallback && (await adapter.then(isSoftware, () => true)))) &&
+          (await beside(() => import("./wasm.js"), "wasm.js", stop.signal).then(({open}) =>
+            open(manifest.fallback, source, module, adapter),
+          ));
+      if (opened) {
         ({manifest, sizes} = opened);
       } else {
         // While the device opens: as many as are fetched at a time.

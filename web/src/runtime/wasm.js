@@ -322,7 +322,7 @@ class Device {
       code = sources.find((source, i) => source && files[i].name.endsWith(".wasm"));
     const policy = "allow 'wasm-unsafe-eval', or give module",
       refused = ({message}) => fail("device.wasm", "WebAssembly", message, policy),
-      shared = globalThis.SharedArrayBuffer && this.memory.buffer instanceof SharedArrayBuffer;
+      shared = !(this.memory.buffer instanceof ArrayBuffer);
     if (shared)
       code[new TextDecoder("latin1").decode(code).indexOf(IMPORT) + IMPORT.length - 1] = 3;
     const module = this.#module ?? (await WebAssembly.compile(code).catch(refused)),
@@ -389,10 +389,13 @@ function checkRepacks({features, repacks, weights}) {
  * The bundle's other program, its sizes, and a device for it. `fallback`: what manifest.json says of its manifest.
  * @param {{bytes: number, sha256: string} | undefined} fallback @param {any} source as for fetchFile
  * @param {WebAssembly.Module | undefined} module
+ * @param {Promise<GPUAdapter> | undefined} adapter what there is instead, and is taken where the page's policy lets
+ * nothing be compiled: nothing is opened then
  */
-export async function open(fallback, source, module) {
+export async function open(fallback, source, module, adapter) {
   if (!fallback)
     fail("load.backend", 'backend "wasm"', "the bundle lacks it", "export it with --fallback wasm");
+  if (!module && (await WebAssembly.compile(RELAXED.slice(0, 8)).then(() => {}, () => adapter?.catch(() => {})))) return;
   const whole = parseManifest(
       await fetchFile(source, {...fallback, name: "manifest-00001.json"}, () => {}),
     ),
