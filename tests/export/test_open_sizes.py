@@ -17,7 +17,7 @@ from onnx import compose, helper, parser
 from tests.agreement import find_target
 from tests.imported import import_model
 from tinyedge.core.compiler.compile import compile_graph
-from tinyedge.core.errors import InputError, UnsupportedOp
+from tinyedge.core.errors import InputError, ModelError, UnsupportedOp
 from tinyedge.core.ir.reference import evaluate
 from tinyedge.core.program.device import Device
 from tinyedge.core.program.replay import Replay
@@ -726,3 +726,21 @@ def test_what_open_sizes_cannot_be_is_refused(name: str) -> None:
         )
     error = caught.value
     assert name.split()[0] in error.subject and error.supported and "--dim" in error.next
+
+
+BEYOND = {
+    "Conv": "float[1,2,L,3] x => y: w = Constant<value = float[2,2,1,5] {ONES}>() y = Conv(x, w)",
+    "MaxPool": "float[1,2,L,3] x => y: y = MaxPool<kernel_shape = [1, 5]>(x)",
+    "AveragePool": "float[1,2,L,3] x => y: y = AveragePool<kernel_shape = [1, 5]>(x)",
+    "LpPool": "float[1,2,L,3] x => y: y = LpPool<kernel_shape = [1, 5]>(x)",
+}
+
+
+@pytest.mark.parametrize("name", BEYOND)
+def test_a_window_beyond_a_fixed_axis_is_named(name: str) -> None:
+    """Beside an open one, whose size is not why."""
+    model = build(BEYOND[name].replace("ONES", ", ".join(["1.0"] * 20)))
+    with pytest.raises(ModelError) as caught:
+        import_model(model.SerializeToString(), dims=bounds_of(model))
+    assert name in caught.value.subject
+    assert "a window that spans 5 does not fit axis 3 of 3" in caught.value.because

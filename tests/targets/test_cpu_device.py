@@ -56,6 +56,21 @@ def test_a_refused_kernel_carries_the_message_of_the_compiler() -> None:
     assert caught.value.id == "device.compile"
 
 
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no device that is always full")
+@pytest.mark.parametrize("words", ["-S", "-shared -fPIC"], ids=["compiler", "linker"])
+def test_a_full_disk_is_no_fault_of_the_kernels(tmp_path: Path, words: str) -> None:
+    """Every byte of /dev/full is refused as on a full disk, so that the compiler itself says it."""
+    script = tmp_path / "cc"
+    script.write_text(
+        '#!/bin/sh\n[ "$1" = --version ] && exec cc --version\n'
+        f"exec cc {words} unit0.c -o /dev/full\n"
+    )
+    script.chmod(0o755)
+    with pytest.raises(DeviceError, match="no space left on the disk") as caught:
+        run_addition(cpu.open(compiler=[str(script)], cache=None))
+    assert caught.value.id == "device.compile" and "TMPDIR" in caught.value.next
+
+
 def test_a_source_without_its_function_is_our_bug() -> None:
     with pytest.raises(InternalError, match="defines no such function"):
         run_addition(cpu.open(cache=None), with_source("void subtract(void) {}"))

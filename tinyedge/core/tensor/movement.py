@@ -171,7 +171,7 @@ class Movement(Lazy):
         span = (size - 1) * dilation + 1
         length = self.shape[axis]
         if isinstance(length, int) and length < span:
-            raise ValueError(f"a window that spans {span} does not fit an axis of {length}")
+            raise ValueError(f"a window that spans {span} does not fit axis {axis} of {length}")
         arg = args.Window(axis, size, stride, dilation)
         return type(self)(UOp(ops.WINDOW, self.dtype, (self.node,), arg))
 
@@ -325,7 +325,7 @@ def _removing(size: Size, low: Size, high: Size) -> tuple[Size, Size]:
 
 
 def broadcast(*tensors: Moved) -> tuple[Moved, ...]:
-    """The tensors expanded to their common shape by numpy's rules. Raises ValueError."""
+    """The tensors expanded to their common shape by numpy's rules. Raises UnequalSizes."""
     ndim = max(t.ndim for t in tensors)
     shape: list[Size] = [1] * ndim
     for tensor in tensors:
@@ -333,6 +333,7 @@ def broadcast(*tensors: Moved) -> tuple[Moved, ...]:
             if size == 1 or shape[axis] == size:
                 continue
             if shape[axis] != 1:
-                raise ValueError(f"shapes {[list(t.shape) for t in tensors]} do not broadcast")
+                message = f"shapes {[list(t.shape) for t in tensors]} do not broadcast"
+                raise UnequalSizes(message, (shape[axis], size))
             shape[axis] = size
     return tuple(t.broadcast_to(shape) for t in tensors)

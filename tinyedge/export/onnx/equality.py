@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tinyedge.core.errors import InputError
@@ -39,21 +39,6 @@ def show(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return "[" + ", ".join(show(item) for item in value) + "]"
     return text(value) if isinstance(value, (int, UOp)) else str(value)
-
-
-def mismatch(shapes: Iterable[Sequence[Size]]) -> tuple[Size, Size] | None:
-    """Two sizes that broadcasting needs to be equal, at least one of them symbolic, and are not."""
-    found: list[Size] = []
-    for shape in shapes:
-        for place, size in enumerate(reversed(shape)):
-            while len(found) <= place:
-                found.append(1)
-            other = found[place]
-            if other == 1:
-                found[place] = size
-            elif size != 1 and size != other and (isinstance(size, UOp) or isinstance(other, UOp)):
-                return other, size
-    return None
 
 
 def unequal(subject: str, a: Size, b: Size, causes: Causes) -> InputError:

@@ -21,7 +21,6 @@ from tinyedge.export.onnx.causes import Causes
 from tinyedge.export.onnx.context import Call, Scope
 from tinyedge.export.onnx.draws import Draws
 from tinyedge.export.onnx.dynamic import DynamicSizes
-from tinyedge.export.onnx.equality import mismatch
 from tinyedge.export.onnx.imported import ImportedModel, ModelInput
 from tinyedge.export.onnx.inputs import declared, dims_of, fixed, no_constant, type_of
 from tinyedge.export.onnx.known import ConstantPropagation, constant
@@ -479,11 +478,8 @@ class Importer:
         except TinyedgeError:
             raise
         except (ValueError, TypeError, IndexError, ArithmeticError) as error:
-            shapes = [value.shape for value in inputs if isinstance(value, Tensor)]
-            sizes = error.sizes if isinstance(error, UnequalSizes) else None
-            if isinstance(error, ValueError) and sizes is None:
-                sizes = mismatch(shapes)
-            if sizes is not None and any(isinstance(size, UOp) for size in sizes):
+            sizes = error.sizes if isinstance(error, UnequalSizes) else ()
+            if any(isinstance(size, UOp) for size in sizes):
                 raise node.unequal(*sizes) from error
             raise ModelError(
                 node.label, f"{error or type(error).__name__}", id="model.node"

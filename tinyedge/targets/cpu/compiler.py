@@ -48,6 +48,8 @@ _log = logging.getLogger("tinyedge")
 
 # A compiler's message is cut to this many lines in an error.
 MESSAGE_LINES = 20
+# What compilers and linkers say where a disk is full: those of C's library, and ziglang.
+FULL_DISK = ("No space left on device", "Disk quota exceeded", "NoSpaceLeft", "DiskQuota")
 
 
 @dataclass(frozen=True)
@@ -336,7 +338,8 @@ def _compile(units: Sequence[Unit], compiler: Compiler, flags: Sequence[str], fo
 def run(
     commands: Sequence[Sequence[str]], folder: Path, environment: Mapping[str, str] | None = None
 ) -> None:
-    """Run commands at the same time; raise DeviceError with the first failure's message.
+    """Run commands at the same time; raise DeviceError with the first failure's message, or where
+    a full disk made it fail.
 
     environment: of the commands; default: this process's.
     """
@@ -363,6 +366,14 @@ def run(
                 process.communicate()
     for process, output in zip(running, results, strict=True):
         if process.returncode:
+            if any(said in output for said in FULL_DISK):
+                raise DeviceError(
+                    "the kernels",
+                    f"the C compiler has no space left on the disk: it writes to {folder} and to "
+                    f"{tempfile.gettempdir()}",
+                    id="device.compile",
+                    next="free some space, or set TMPDIR to a folder that has some",
+                )
             lines = output.strip().splitlines() or [f"it ended with status {process.returncode}"]
             if len(lines) > MESSAGE_LINES:
                 lines = [*lines[:MESSAGE_LINES], "..."]
