@@ -6,7 +6,9 @@ import hashlib
 import os
 import shutil
 import textwrap
+import time
 from dataclasses import replace
+from email.utils import formatdate
 from pathlib import Path
 from typing import Any
 
@@ -203,9 +205,14 @@ def test_retry_after(page: Any, site: Site) -> None:
     site.statuses = {"manifest.json": [429]}
     site.more = {"Retry-After": "7"}
     assert evaluate(page, script) == ["none", [7000]]
-    site.statuses = {"manifest.json": [503, 503]}
-    site.more = {"Retry-After": "61"}
-    assert evaluate(page, script) == ["load.http", []]
+    site.statuses = {"manifest.json": [503]}
+    site.more = {"Retry-After": formatdate(time.time() + 30, usegmt=True)}
+    ended, waits = evaluate(page, script)
+    assert ended == "none" and len(waits) == 1 and 20_000 < waits[0] <= 30_000, "until a date"
+    for beyond in ("61", formatdate(time.time() + 90, usegmt=True)):
+        site.statuses = {"manifest.json": [503, 503]}
+        site.more = {"Retry-After": beyond}
+        assert evaluate(page, script) == ["load.http", []]
 
 
 def test_what_is_no_fault_of_the_connection(page: Any, site: Site) -> None:

@@ -245,6 +245,7 @@ def test_where_the_time_goes(page: Any) -> None:
     launches = int(page.locator("#report-text").text_content().split()[0])
     assert page.locator("#timeline span").count() == launches > 3
     assert page.locator("#report-body meter").count() > 3
+    assert "GFLOP/s" in page.locator("#report").inner_text()
     page.set_viewport_size({"width": 390, "height": 844})
     wide = (
         "(at) => document.querySelector(at).scrollWidth <= document.querySelector(at).clientWidth"
