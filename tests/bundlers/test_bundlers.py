@@ -72,6 +72,33 @@ def test_a_built_page_runs(bundler: str, bundle: Path, browser: Browser, tmp_pat
     check_page(browser, dist, busy=bundler != "parcel")
 
 
+def test_the_server_of_vite(bundle: Path, browser: Browser, tmp_path: Path) -> None:
+    """While a page is written, of a package that lies in node_modules as from a registry."""
+    name = json.loads((bundle / "package.json").read_text())["name"]
+    modules = tmp_path / "node_modules"
+    shutil.copytree(bundle, modules / name)
+    (modules / "vite").symlink_to(HERE / "node_modules" / "vite")
+    (tmp_path / "main.js").write_text(MAIN.replace("./model.tinyedge/index.js", name))
+    (tmp_path / "index.html").write_text(PAGE.format("./main.js"))
+    context = browser.chromium.new_context()
+    command = ["node", str(HERE / "serve.mjs"), str(tmp_path), name]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as server:
+        try:
+            assert server.stdout is not None
+            page = context.new_page()
+            page.goto(server.stdout.readline().strip())
+            page.wait_for_function("globalThis.done")
+            assert page.evaluate("globalThis.done") == [
+                "function",
+                *([True, EXPECTED, threads] for threads in (None, 1)),
+            ]
+        finally:
+            context.close()
+            server.communicate()
+
+
 def check_page(browser: Browser, dist: Path, busy: bool = True) -> None:
     """What a built page says, by both backends, and that the server had all it asked for. busy: the
     script that loads models comes only when it is asked for again.
