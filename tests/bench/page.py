@@ -288,7 +288,7 @@ def watched(chromium: Chromium, url: str, seconds: float) -> dict[str, float]:
         session.send("Performance.enable", {"timeDomain": "threadTicks"})
         idle = _metrics(session)
         page.evaluate("(rest) => new Promise((resolve) => setTimeout(resolve, rest))", 1e3 * REST)
-        shown = (_metrics(session)["TaskDuration"] - idle["TaskDuration"]) / REST * seconds
+        shown = (_metrics(session)["TaskDuration"] - idle["TaskDuration"]) / REST
         page.evaluate("(seconds) => bench.watch(seconds)", WARM)
         before, objects = _metrics(session), page.evaluate("bench.counters()")
         own = {
@@ -306,7 +306,7 @@ def watched(chromium: Chromium, url: str, seconds: float) -> dict[str, float]:
             "frames presented": watched["presented"],
             "frames missed": watched["presented"] - frames,
             "from a frame to its output, median ms": statistics.median(watched["latencies"]),
-            "main thread a frame, CPU ms": 1e3 * (spent - shown) / frames,
+            "main thread a frame, CPU ms": 1e3 * (spent - shown * watched["seconds"]) / frames,
             "longest task, ms (0: below 50)": page.evaluate("longest"),
             "GPU objects made a frame": made / frames,
         }

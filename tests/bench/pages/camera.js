@@ -15,11 +15,12 @@ export function start(prepare) {
   const next = () => new Promise((resolve) =>
     video.requestVideoFrameCallback((_, {presentedFrames}) => resolve(presentedFrames)));
   /**
-   * Of so many seconds: {presented, computed} frames, `latencies`, ms from a frame's callback to its output.
+   * Of so many seconds: {presented, computed} frames, `latencies`, ms from a frame's callback to its output, `seconds`
+   * until the last one.
    * A frame that is presented while the one before is computed gets no output.
    */
   globalThis.bench.watch = async (seconds) => {
-    const end = performance.now() + 1e3 * seconds, first = await next(), latencies = [];
+    const start = performance.now(), end = start + 1e3 * seconds, first = await next(), latencies = [];
     let frame = first;
     do {
       const begin = performance.now();
@@ -27,6 +28,7 @@ export function start(prepare) {
       latencies.push(performance.now() - begin);
       frame = await next();
     } while (performance.now() < end);
-    return {presented: frame - first, computed: latencies.length, latencies};
+    const taken = (performance.now() - start) / 1e3;
+    return {presented: frame - first, computed: latencies.length, latencies, seconds: taken};
   };
 }
