@@ -19,6 +19,7 @@ import functools
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from tests.bench.chromium import EXACT_TIMESTAMPS, open_chromium
 from tests.bench.compare import LITERT, PEER, SIDES, compare, install_peers, peer_version
 from tests.bench.side import Effort, adapter, bare
 from tests.study import sides as study
+from tinyedge.core.files import write_whole
 
 GROUPS = {"real": [*cases.CASES], "networks": [*cases.NETWORKS], "more": [*cases.MORE]}
 
@@ -74,11 +76,16 @@ def main(arguments: list[str] | None = None) -> int:
     models.paths([name for name in chosen if name in cases.CASES])
     options = ("--profile", given.profile) if given.profile else ()
     older = given.baseline and (given.baseline, baseline.checkout(given.baseline))
-    result = measure(chosen, effort, rounds, sides, options, not given.no_tiles, older)
-    for file in given.join or ():
-        _join(result, json.loads(Path(file).read_text(encoding="utf-8")))
-    if given.json:
-        Path(given.json).write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    earlier = [json.loads(Path(file).read_text(encoding="utf-8")) for file in given.join or ()]
+
+    def keep(result: dict[str, Any]) -> None:
+        if given.json:
+            text = json.dumps(functools.reduce(_joined, earlier, result), indent=1) + "\n"
+            write_whole(Path(given.json), text.encode())
+
+    result = measure(chosen, effort, rounds, sides, options, not given.no_tiles, older, keep)
+    keep(result)
+    result = functools.reduce(_joined, earlier, result)
     if given.plots:
         report.write_plots(report.plots(result), Path(given.plots))
     print(report.markdown(result) if given.markdown else report.text(result))
@@ -93,9 +100,11 @@ def measure(
     options: tuple[str, ...],
     products: bool,
     older: tuple[str, Path] | None = None,
+    keep: Callable[[dict[str, Any]], None] = lambda result: None,
 ) -> dict[str, Any]:
     """The report of the chosen models. options: of our export; products: also matrix products;
-    older: a commit and its files. Progress goes to standard error.
+    older: a commit and its files; keep: is given the report after each model, so that an hour's
+    work is not lost with its last minute. Progress goes to standard error.
     """
     with open_chromium(EXACT_TIMESTAMPS) as chromium:
         result: dict[str, Any] = {
@@ -121,6 +130,8 @@ def measure(
             files = older and older[1]
             entry = compare(chromium, case, effort, rounds, sides, say, options, files)
             result["models"].append(entry)
+            result["machine"] = study.machine()
+            keep(result)
     result["machine"] = study.machine()
     return result
 
@@ -134,14 +145,14 @@ def _warm(chromium: Any) -> dict[str, Any]:
     return {}
 
 
-def _join(result: dict[str, Any], earlier: dict[str, Any]) -> None:
-    """Adds what an earlier report has and this one has not, in the order of the cases."""
+def _joined(result: dict[str, Any], earlier: dict[str, Any]) -> dict[str, Any]:
+    """With what an earlier report has and this one has not, in the order of the cases."""
     present = {entry["model"] for entry in result["models"]}
-    result["models"] += [entry for entry in earlier["models"] if entry["model"] not in present]
+    more = [entry for entry in earlier["models"] if entry["model"] not in present]
     order = list(cases.ALL)
-    result["models"].sort(key=lambda entry: order.index(entry["model"]))
-    for key in ("by_hand", "by_tinyedge"):
-        result[key] = result[key] or earlier[key]
+    entries = sorted([*result["models"], *more], key=lambda entry: order.index(entry["model"]))
+    products = {key: result[key] or earlier[key] for key in ("by_hand", "by_tinyedge")}
+    return {**result, **products, "models": entries}
 
 
 def _say(text: str) -> None:
