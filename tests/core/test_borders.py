@@ -235,6 +235,45 @@ def test_efficientnet_has_no_test_in_its_sums(target: tuple[str, str]) -> None:
     check_sums(compile_graph(imported, find_target(name), Options(profile=profile)), least=30)
 
 
+@pytest.mark.parametrize("target", TARGETS, ids=lambda t: t[0])
+@pytest.mark.parametrize("scale", [0.01, np.inf], ids=str)
+def test_codes_are_finite(target: tuple[str, str], scale: float, request: Any) -> None:
+    """A filter of integers times scales makes no number of a zero, unless a scale is none."""
+    inputs = Inputs()
+    x = inputs.new(RNG.normal(size=(1, 960, 7, 7)).astype(np.float32))
+    codes = RNG.integers(-127, 128, (960, 1, 3, 3), np.int8)
+    scales = np.full((960, 1, 1, 1), 0.01, np.float32)
+    scales[5] = scale
+    weight = Tensor.weight("w", codes).cast(dt.float32) * Tensor.weight("s", scales)
+    outputs = {"y": x.conv(weight, groups=960, pads=((1, 1), (1, 1)))}
+    state = state_for(target, outputs, inputs)
+    if np.isfinite(scale):
+        check_sums(state, least=0)
+    assert state.program is not None
+    device = request.getfixturevalue(f"{target[0]}_device")
+    with np.errstate(all="ignore"):
+        right = reference(outputs, inputs)
+    assert_agreement(replay(state.program, device, inputs.arrays), right)
+
+
+@pytest.mark.parametrize("target", [*TARGETS, ("cpu", "default")], ids=lambda t: t[0])
+def test_windows_along_lanes_are_no_loop(target: tuple[str, str]) -> None:
+    """Of a local response norm of channels that are innermost: lanes read what others read at
+    another tap, and each number is loaded once.
+    """
+    inputs = Inputs()
+    x = inputs.new(RNG.normal(size=(1, 9, 9, 96)).astype(np.float32))
+    around = (x * x).in_memory().pad([(0, 0), (0, 0), (0, 0), (2, 2)])
+    state = state_for(target, {"y": x / (around.window(3, 5).sum(-1) + 1.0).sqrt()}, inputs)
+    *_, kernel = state.kernels.values()
+    assert kernel.text is not None
+    statements = kernel.text.linear.statements
+    assert not any(n.op is ops.SET and n.arg is ops.ADD for n in statements)
+    loads = [n for n in toposort(statements) if n.op is ops.LOAD and n.arg]
+    assert len(loads) <= 4, "before the first lane and behind the last"
+    check_statements(state, inputs)
+
+
 # Side, side of the filter, step; rows of a thread's tile, and its sums with those that rows have at
 # a border, and at each place where the picture may end. 8 rows would have 16 for 14.
 WINDOWS = {

@@ -52,8 +52,7 @@ Finite = Callable[[int], bool]
 
 # What a number that an export knows, as a weight, may go through and is still finite.
 EXACT = (
-    *(ops.CONST, ops.VECTOR, ops.LANE, ops.CAST, ops.BITCAST, ops.NEG, ops.ADD, ops.SUB, ops.MUL),
-    *(ops.AND, ops.OR, ops.SHL, ops.SHR, ops.LOAD),
+    *(ops.CONST, ops.VECTOR, ops.LANE, ops.CAST, ops.NEG, ops.ADD, ops.SUB, ops.MUL, ops.LOAD),
 )
 KINDS = (ops.ADD, ops.MAX, ops.MIN)  # of reductions
 MANY_SUMS = 18  # of a loop nest: more are kept in registers only if most are no others than before
@@ -431,7 +430,8 @@ def _telling(
             found[a] if set(found[a]) != {NONE} and _is_finite(b, is_finite) else (NONE,) * count
             for a, b in (node.src, node.src[::-1])
         )
-        return tuple(map(_either, one, other))
+        alike = map(_both, *(found[s] for s in node.src))  # where both are zero, as of a square
+        return tuple(map(_either, map(_either, one, other), alike))
     if kind is ops.ADD and op in (ops.ADD, ops.SUB):
         return tuple(map(_both, *(found[s] for s in node.src)))
     return (NONE,) * count
@@ -447,10 +447,14 @@ def _both(*each: Conditions | None) -> Conditions | None:
 
 
 def _is_finite(value: UOp, is_finite: Finite) -> bool:
-    """Whether a number is made of weights alone, which are finite."""
-    for node in toposort((value,), stop=lambda n: n.op is ops.LOAD):
-        if node.op not in EXACT or (node.op is ops.BITCAST and node.dtype.is_float):
+    """Whether a number is made of weights alone, which are finite, and of integers."""
+    for node in toposort((value,), stop=lambda n: n.op is ops.LOAD or not n.dtype.is_float):
+        if not node.dtype.is_float:
+            continue
+        if node.op not in EXACT:
             return False  # what codes stand for may be no number
+        if node.op is ops.CAST and not node.src[0].dtype.is_float and node.dtype.bits < 32:
+            return False  # half precision has no numbers for some integers
         if node.op is ops.LOAD:
             memory = node.src[0]
             known = memory.op is ops.PARAM and memory.arg.weight

@@ -26,7 +26,8 @@ MANY_SUMS = 9  # in a tile: of so many no step of a loop is idle
 def unroll(kernel: MovedKernel, position: int, sums: int) -> None:
     """Unroll a reduction's innermost range: along it one vector load serves several steps. Or the
     taps at which a tile's rows read the same elements, or both where no other range is left. A tile
-    of many sums does enough in one step. Where each vector serves all rows in turn, taps that are
+    of many sums does enough in one step. Steps of a window along a vector's lanes are all copies: each
+    lane of each step were a load of its own else. Where each vector serves all rows in turn, taps that are
     more than the steps of a vector load fewer numbers for a product, though one by one.
     """
     reduction = reductions(kernel.sink)[position]
@@ -35,6 +36,9 @@ def unroll(kernel: MovedKernel, position: int, sums: int) -> None:
     wide = tap is not None and kernel.caps.vectors_in_turn and tap.src[0].arg > UNROLL
     if tap is not None and (wide or not reads_whole_vectors(reduction, kernel.caps)):
         kernel.attempt(To(tap.arg.number, "unroll"))
+        return
+    if _slides(kernel, reduction, sums):
+        kernel.attempt(To(inner.arg.number, "unroll"))
         return
     size = inner.src[0]
     enough = SUMS_IN_FLIGHT if kernel.caps.loads_first else MANY_SUMS
@@ -64,6 +68,17 @@ def _unroll_some(kernel: MovedKernel, number: int) -> bool:
         _, last = kernel.split(number, step)
         kernel.attempt(To(last, "unroll"))
     return True
+
+
+def _slides(kernel: MovedKernel, reduction: UOp, sums: int) -> bool:
+    """Whether lanes of a vector read at one innermost step what others read at another, of few."""
+    tap = reduction.src[-1]
+    taps = tap.src[0].arg if tap.src[0].op is ops.CONST else MOST_TAPS + 1
+    lanes = [find(kernel.sink, number) for number in kernel.left("vector")]
+    places = [terms(n.src[1]) for n in toposort((reduction,)) if n.op is ops.LOAD]
+    return sums * taps <= MOST_TAPS and any(
+        reads_again(place, _apart(place, lane), tap, taps) for place in places for lane in lanes
+    )
 
 
 def _shared_tap(kernel: MovedKernel, reduction: UOp, sums: int) -> UOp | None:
