@@ -19,6 +19,7 @@ from tests.agreement import (
     reference,
     run,
 )
+from tinyedge.choices import find_fallback
 from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.optimize.attend import Sizes, cost, plain_cost, plan, weighed_rows
 from tinyedge.core.compiler.options import Options
@@ -292,6 +293,21 @@ def test_scores_and_weights_of_a_tile_lie_beside_a_thread() -> None:
     assert not stages
     moved = list(state.kernels.values())[-1].moved
     assert sum(node.op is ops.STAGE for node in toposort((moved,))) == 2
+
+
+@pytest.mark.parametrize("profile", ["default", "avx512", "sse", "neon", "wasm"])
+def test_scores_are_computed_once(profile: str) -> None:
+    """Also where few heads leave few groups of rows: columns are not shared out."""
+    target = find_fallback("wasm", "webgpu") if profile == "wasm" else find_target("cpu")
+    chosen = "default" if profile == "wasm" else profile
+    for heads, rows, columns in ((3, 197, 64), (1, 64, 128), (1, 48, 96)):
+        inputs = Inputs()
+        q, k, v = (inputs.new(floats(heads, rows, n)) for n in (64, 64, columns))
+        y = (q @ k.transpose()).softmax(-1) @ v
+        state = compiled({"y": y}, inputs, target, Options(profile=chosen))
+        kernel = list(state.kernels.values())[-1]
+        grid = [n for n in toposort((kernel.moved,)) if n.op is ops.RANGE and n.arg.kind == "grid"]
+        assert 2 <= math.prod(n.src[0].arg for n in grid) <= heads * math.ceil(rows / 4)
 
 
 def test_a_layer_keeps_its_columns_innermost() -> None:

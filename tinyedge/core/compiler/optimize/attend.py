@@ -165,9 +165,10 @@ def attentions(sink: UOp) -> list[UOp]:
     return [node for node in toposort((sink,)) if node.op is ops.ATTEND_LOOP]
 
 
-def lay_attention(kernel: MovedKernel, vector: int | None) -> None:
+def lay_attention(kernel: MovedKernel, vector: int | None) -> list[int]:
     """Rows, columns and blocks of keys. vector: the range along which consecutive elements are
-    stored.
+    stored. Gives the ranges that must not be shared out: without threads, those of columns, as each
+    part of them would compute all scores anew.
     """
     (node,) = attentions(kernel.sink)
     score, value, *keys = node.src
@@ -188,16 +189,17 @@ def lay_attention(kernel: MovedKernel, vector: int | None) -> None:
         chosen = plan(sizes, kernel.caps)
         _lay_keys(kernel, node, chosen.threads)
         _lay_columns(kernel, columns, vector, chosen.columns)
-        count = chosen.rows
-    elif rows and _weigh(kernel, rows[-1], keys, columns, vector):
-        return
+        count, parts = chosen.rows, []
+    elif rows and (parts := _weigh(kernel, rows[-1], keys, columns, vector)) is not None:
+        return parts
     else:
-        _lay_columns(kernel, columns, vector, kernel.caps.max_vector_registers)
+        parts = _lay_columns(kernel, columns, vector, kernel.caps.max_vector_registers)
         held = prod(kernel.extent(number) for number in kernel.left("upcast"))
         count = (kernel.caps.max_vector_registers - 3) // (held + 1)
         _lay_along_keys(kernel, keys)
     for number in rows[-1:]:
         upcast(kernel, number, min(count, kernel.extent(number)))
+    return parts
 
 
 def weighed_rows(rows: int, keys: Size, columns: int, caps: Caps) -> tuple[int, int]:
@@ -219,8 +221,10 @@ def weighed_rows(rows: int, keys: Size, columns: int, caps: Caps) -> tuple[int, 
 
 def _weigh(
     kernel: MovedKernel, row: int, keys: list[UOp], columns: list[int], vector: int | None
-) -> bool:
-    """Scores and weights of a tile's rows in stages, if there is room for them."""
+) -> list[int] | None:
+    """Scores and weights of a tile's rows in stages, if there is room for them: what is left of the
+    columns, or None.
+    """
     before = kernel.sink, list(kernel.moves)
     extent, width = kernel.extent(row), prod(kernel.extent(number) for number in columns)
     length = as_size(keys[-1].src[0]) if keys else 1
@@ -233,15 +237,15 @@ def _weigh(
         first = kernel.unused()
         if block is None or not kernel.attempt(Weigh(first, own)):
             break
-        _lay_columns(kernel, columns, vector, across)
+        parts = _lay_columns(kernel, columns, vector, across)
         kernel.to(own, "upcast")
         for reduction in [n for n in toposort((kernel.sink,)) if n.op is ops.REDUCE_LOOP]:
             inner = reduction.src[-1]
             if inner.arg.number >= first and inner.arg.kind == "reduce":
                 kernel.attempt(To(inner.arg.number, "lanes"))
-        return True
+        return parts
     kernel.sink, kernel.moves = before
-    return False
+    return None
 
 
 def _lay_keys(kernel: MovedKernel, node: UOp, threads: int) -> None:
@@ -290,9 +294,14 @@ def _blocked(kernel: MovedKernel, number: int, count: int) -> int | None:
     return number if kernel.is_exactly(number, count) else kernel.split(number, count)[1]
 
 
-def _lay_columns(kernel: MovedKernel, columns: list[int], vector: int | None, most: int) -> None:
-    """Vectors along a column range, and copies of them, as many as `most` if they divide it."""
+def _lay_columns(
+    kernel: MovedKernel, columns: list[int], vector: int | None, most: int
+) -> list[int]:
+    """Vectors along a column range, and copies of them, as many as `most` if they divide it; gives
+    the ranges over what is left.
+    """
     width = kernel.caps.vector
+    others = set(kernel.left("loop")) - set(columns)
     for number in columns:
         left = number
         if number == vector and divisor(kernel.size(number)) % width == 0:
@@ -304,3 +313,4 @@ def _lay_columns(kernel: MovedKernel, columns: list[int], vector: int | None, mo
         size = as_size(kernel.size(left))
         if isinstance(size, int):
             upcast(kernel, left, max(d for d in range(1, most + 1) if size % d == 0))
+    return [number for number in kernel.left("loop") if number not in others]

@@ -123,11 +123,11 @@ def _lay_out(kernel: MovedKernel, contraction: Roles | None) -> None:
         distribute(kernel, PLAIN_THREADS)
         return
     if attended:
-        lay_attention(kernel, vector)
+        keep = lay_attention(kernel, vector)
         lanes = 1
         for number in kernel.left("threads"):
             lanes = kernel.extent(number)
-        distribute(kernel, WORKGROUP // lanes, tiles=True)
+        distribute(kernel, WORKGROUP // lanes, keep, tiles=True)
         return
     held = bool(stages(sink))
     if held and caps.threads > 1:
