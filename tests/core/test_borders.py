@@ -96,6 +96,18 @@ def test_first_layers_have_no_test_in_an_inner_loop(name: str, target: tuple[str
     check_inner_loops(reading_borders(state_for(target, *first_layer(*FIRST[name]))))
 
 
+@pytest.mark.parametrize("profile", ["default", "avx512"])
+@pytest.mark.parametrize("steps", [(1, 2), (3, 1), (2, 2)], ids=str)
+def test_loads_of_different_steps_share_no_region(steps: tuple[int, int], profile: str) -> None:
+    """Under one condition: a row of padding above, every first and every second element of it."""
+    inputs = Inputs()
+    x = inputs.new(np.arange(4 * 64, dtype=np.float32).reshape(4, 64))
+    padded = x.pad([(1, 0), (0, 0)])
+    first, second = (padded.stride(1, n).shrink([(0, 5), (0, 16)]) for n in steps)
+    state = state_for(("cpu", profile), {"y": first + second, "z": (first + second).max(1)}, inputs)
+    check_statements(state, inputs)
+
+
 def check_sums(state: Compilation, least: int = 10) -> None:
     """No load under a condition in an innermost loop of a convolution that sums or stores results.
     What fills workgroup memory tests each element once. On a processor regions are not chosen there

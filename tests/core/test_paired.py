@@ -222,6 +222,25 @@ def test_bytes_by_four(
     np.testing.assert_array_equal(found, (whole * (scales * 0.5)).astype(np.float32))
 
 
+@pytest.mark.parametrize("equation", ["bk,km->m", "bk,km->bm", "bck,km->bm"])
+def test_what_is_taken_away_of_a_sum_over_repeated_weights(
+    equation: str, cpu_device: Device
+) -> None:
+    """A zero point times all weights that were added, of each element of a summed axis that the
+    weights do not have.
+    """
+    shape = (6, 5, 32) if "c" in equation else (24, 32)
+    data, weights = codes(dt.uint8, *shape), codes(dt.int8, 32, 20)
+    inputs = Inputs()
+    left = numbers(rounded(inputs.new(data.astype(np.float32) * 2)), 128)
+    y = Tensor.einsum(equation, left, numbers(Tensor.weight("w", weights)))
+    state = compiled({"y": y}, inputs, find_target("cpu"), Options())
+    assert state.program is not None
+    found = replay(state.program, cpu_device, inputs.arrays)["y"]
+    exact = np.einsum(equation, data.astype(np.int64) - 128, weights.astype(np.int64))
+    np.testing.assert_array_equal(found, exact.astype(np.float32))
+
+
 def test_what_words_of_four_mean() -> None:
     """In numpy, which is what kernels are compared with."""
     a, b = codes(dt.uint8, 4, 50), codes(dt.int8, 4, 50)

@@ -380,7 +380,8 @@ def _quads(node: UOp, axis: int, order: tuple[int, int]) -> UOp:
         alike = repeated_axes(top.node)
         once = top.shrink([(0, 1 if a in alike else size) for a, size in enumerate(top.shape)])
         (sums,) = evaluate([once.sum(axes).node], {})
-        total = total - Tensor.weight(f"{_name(weights.whole)}|sums", bytes[1] * sums)
+        times = bytes[1] * product(top.shape[a] for a in alike if a in axes)
+        total = total - Tensor.weight(f"{_name(weights.whole)}|sums", times * sums)
     return _scaled(total.cast(node.dtype), [*_factors(found, axes)]).node
 
 

@@ -67,8 +67,8 @@ class _Region:
         return max(at + load.dtype.lanes for load, at in self.loads.items()) - self.first
 
 
-# By the buffer, the guard, the places but for constants and the innermost loop's, and its range.
-Found = dict[tuple[UOp, UOp, UOp, UOp | None], _Region]
+# By the buffer, the guard, the places but for constants and the innermost loop's, its range, and step.
+Found = dict[tuple[UOp, UOp, UOp, UOp | None, int], _Region]
 
 
 def open_regions(sink: UOp, caps: Caps) -> UOp:
@@ -89,7 +89,7 @@ def open_regions(sink: UOp, caps: Caps) -> UOp:
         elif load.dtype.lanes > 1:
             _collect(load, None, found)
     mapping: dict[UOp, UOp] = {}
-    for (param, _, rest, inner), region in found.items():
+    for (param, _, rest, inner, _), region in found.items():
         for window in region.windows(caps.zeros):
             mapping.update(_read(param, rest, inner, window, caps.zeros))
     return substitute((sink,), mapping)[0] if mapping else sink
@@ -108,7 +108,7 @@ def _collect(load: UOp, inner: UOp | None, found: Found) -> None:
             return
         del polynomial[(inner,)]
     same = ix.all_of(map(ix.whole, ix.conjuncts(guard)))
-    key = (load.src[0], same, as_node(build(polynomial)), inner if step else None)
+    key = (load.src[0], same, as_node(build(polynomial)), inner if step else None, step)
     region = found.setdefault(key, _Region(guard, step, iterations if step else 1))
     region.loads[load] = constant
 
