@@ -67,7 +67,8 @@ class _Region:
         return max(at + load.dtype.lanes for load, at in self.loads.items()) - self.first
 
 
-# By the buffer, the guard, the places but for constants and the innermost loop's, its range, and step.
+# By the buffer, the guard, the places but for constants and the innermost loop's, its range, and
+# the step.
 Found = dict[tuple[UOp, UOp, UOp, UOp | None, int], _Region]
 
 

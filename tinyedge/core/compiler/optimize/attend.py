@@ -185,13 +185,14 @@ def lay_attention(kernel: MovedKernel, vector: int | None) -> list[int]:
         prod(kernel.extent(number) for number in columns),
         kernel.extent(rows[-1]) if rows else 1,
     )
+    parts: list[int] = []
     if kernel.caps.threads > 1:
         chosen = plan(sizes, kernel.caps)
         _lay_keys(kernel, node, chosen.threads)
         _lay_columns(kernel, columns, vector, chosen.columns)
-        count, parts = chosen.rows, []
-    elif rows and (parts := _weigh(kernel, rows[-1], keys, columns, vector)) is not None:
-        return parts
+        count = chosen.rows
+    elif rows and (weighed := _weigh(kernel, rows[-1], keys, columns, vector)) is not None:
+        return weighed
     else:
         parts = _lay_columns(kernel, columns, vector, kernel.caps.max_vector_registers)
         held = prod(kernel.extent(number) for number in kernel.left("upcast"))
