@@ -17,6 +17,7 @@ from tinyedge.core.compiler.target import Target
 from tinyedge.core.dtype import DType
 from tinyedge.core.ir import ops
 from tinyedge.core.ir.reference import evaluate
+from tinyedge.core.ir.shapes import symbol
 from tinyedge.core.program.device import Device
 from tinyedge.core.tensor.tensor import Tensor
 
@@ -238,6 +239,21 @@ def test_what_is_taken_away_of_a_sum_over_repeated_weights(
     assert state.program is not None
     found = replay(state.program, cpu_device, inputs.arrays)["y"]
     exact = np.einsum(equation, data.astype(np.int64) - 128, weights.astype(np.int64))
+    np.testing.assert_array_equal(found, exact.astype(np.float32))
+
+
+@pytest.mark.parametrize("rows", [1, 13, 64])
+def test_bytes_by_four_of_open_rows(rows: int, cpu_device: Device) -> None:
+    """What is taken away does not depend on how many rows there are."""
+    data, weights = codes(dt.uint8, rows, 32), codes(dt.int8, 32, 20)
+    inputs = Inputs()
+    count = symbol("N", 1, 64)
+    x = inputs.new(data.astype(np.float32) * 2, shape=(count, 32))
+    y = numbers(rounded(x), 128) @ numbers(Tensor.weight("w", weights))
+    state, quads, _ = by_four(y, inputs, "default")
+    assert quads == 1
+    found = replay(state.program, cpu_device, inputs.arrays)["y"]
+    exact = (data.astype(np.int64) - 128) @ weights.astype(np.int64)
     np.testing.assert_array_equal(found, exact.astype(np.float32))
 
 

@@ -474,7 +474,9 @@ def test_refusals(page: Any) -> None:
         const ids = found.map(([id]) => id);
         const wide = {x: new OffscreenCanvas(300, 9)},
           large = await m.run(wide).catch(({because, next}) => [because, next]);
-        return {ids, good: good.output.data[0], said, bound, unheard, lacking, large};
+        const texts = {x: {image: img, crop: {width: "5", height: "5"}, rotate: 180}};
+        const text = await m.run(texts).catch(({because}) => because);
+        return {ids, good: good.output.data[0], said, bound, unheard, lacking, large, text};
         """,
     )
     first, *ids = found["ids"]
@@ -484,6 +486,7 @@ def test_refusals(page: Any) -> None:
     assert ids[12:15] == ["run.input.buffer", "run.dtype", "run.input"]
     assert ids[15:] == ["run.dtype"] * 2 + ["run.shape"] * 4
     assert found["lacking"] == "its texture lacks TEXTURE_BINDING"
+    assert found["text"] == "its crop is 5 x 5 at 0, 0", "texts would be put behind each other"
     assert found["large"] == ["it is 300 x 9", "give a smaller one, or export with max:300"]
     kinds = ("Promise", "Promise", "HTMLBodyElement", "Float32Array")
     said = [["run.dtype", f"it is {kind}, no picture"] for kind in kinds]

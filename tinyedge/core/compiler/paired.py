@@ -379,7 +379,10 @@ def _quads(node: UOp, axis: int, order: tuple[int, int]) -> UOp:
         top = Tensor(rewrite.viewed(weights.whole, weights.views))
         alike = repeated_axes(top.node)
         once = top.shrink([(0, 1 if a in alike else size) for a, size in enumerate(top.shape)])
-        (sums,) = evaluate([once.sum(axes).node], {})
+        # of open sizes there are repeats alone, of which one is left
+        open_sizes = toposort([size for size in top.shape if isinstance(size, UOp)])
+        sizes = {n.arg.name: n.arg.max for n in open_sizes if n.op is ops.SYMBOL}
+        (sums,) = evaluate([once.sum(axes).node], {}, sizes)
         times = bytes[1] * product(top.shape[a] for a in alike if a in axes)
         total = total - Tensor.weight(f"{_name(weights.whole)}|sums", times * sums)
     return _scaled(total.cast(node.dtype), [*_factors(found, axes)]).node

@@ -187,7 +187,7 @@ export function takePictures(core) {
         ["x", "y", "width", "height"],
         "run.input",
       ),
-      whole = [x, y, width - 1, height - 1].every((size) => size >= 0 && Number.isInteger(size));
+      whole = [x, y, width, height].every((size, i) => size >= i >> 1 && Number.isInteger(size));
     need(
       whole && x + width <= wide && y + height <= high,
       `its crop is ${width} x ${height} at ${x}, ${y}`,
