@@ -25,6 +25,7 @@ import tinyedge
 from tests.attacks.make import spell
 from tests.process_replay import corpus
 from tests.runtimes.firefox import told
+from tests.runtimes.site import serving
 from tinyedge.cli import execute
 from tinyedge.core.dtype import float32, int32
 from tinyedge.core.errors import BundleError, DeviceError, InputError
@@ -163,7 +164,7 @@ def test_a_software_adapter_is_slower_than_the_processor(page: Any) -> None:
 
 
 def test_a_browser_without_a_gpu(browser: Browser, bundle: Path) -> None:
-    """It has WebGPU's objects, and no adapter: the processor is taken."""
+    """It has WebGPU's objects, and no adapter: the processor is taken, where a page may compile."""
     found = next(filter(None, map(shutil.which, CHROMIUM_NAMES)), None)
     args = ["--no-sandbox", "--disable-gpu", "--disable-software-rasterizer"]
     chromium = browser.playwright.chromium.launch(executable_path=found, headless=True, args=args)
@@ -177,8 +178,15 @@ def test_a_browser_without_a_gpu(browser: Browser, bundle: Path) -> None:
             return [adapter, model.backend, report.passed, id];
             """,
         )
+    with serving(bundle) as site:
+        policy = "default-src 'none'; script-src 'self'; connect-src 'self'"
+        site.more = {"Content-Security-Policy": policy}
+        page = chromium.new_page()
+        page.goto(site.url)
+        refused = evaluate(page, 'return idOf(load("/"));')
     chromium.close()
     assert seen == [None, "wasm", True, "device.adapter"]
+    assert refused == "device.wasm"
 
 
 def test_integers_are_multiplied_in_pairs(bundle: Path) -> None:
