@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import importlib.util
 import os
 import platform
@@ -34,6 +35,7 @@ from tinyedge.export.source import trace
 from tinyedge.targets.cpu import compiler as compilers
 from tinyedge.targets.cpu import device as cpu
 from tinyedge.targets.cpu import threads as pools
+from tinyedge.targets.cpu import wasm
 
 OPEN = cpu.open
 ONES = np.ones((4, 64), np.float32)
@@ -69,6 +71,28 @@ def test_a_full_disk_is_no_fault_of_the_kernels(tmp_path: Path, words: str) -> N
     with pytest.raises(DeviceError, match="no space left on the disk") as caught:
         run_addition(cpu.open(compiler=[str(script)], cache=None))
     assert caught.value.id == "device.compile" and "TMPDIR" in caught.value.next
+    said = ("writes to", *(["/dev/full"] if words == "-S" else []))  # which a linker does not name
+    assert all(word in caught.value.because for word in said)
+
+
+@pytest.mark.parametrize("built", ["kernels", "module"])
+def test_a_full_disk_that_gets_no_text_is_told(
+    built: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The text of C is written before any compiler runs: to a file, which the error names."""
+
+    def refuse(file: Path, *_: Any, **__: Any) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(file))
+
+    monkeypatch.setattr(Path, "write_text", refuse)
+    with pytest.raises(DeviceError, match="no space left on the disk") as caught:
+        if built == "kernels":
+            run_addition(cpu.open(cache=tmp_path / "kernels"))
+        else:
+            wasm.build("void add(void) {}", (), print)
+    error = caught.value
+    assert error.id == "device.compile" and "TMPDIR" in error.next
+    assert ("unit0.c" if built == "kernels" else "kernels.c") in error.because
 
 
 def test_a_source_without_its_function_is_our_bug() -> None:

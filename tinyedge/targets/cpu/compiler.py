@@ -16,13 +16,13 @@ import subprocess
 import tempfile
 import time
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 from tinyedge.core.errors import DeviceError
-from tinyedge.core.files import read_regular_file
+from tinyedge.core.files import FULL, read_regular_file
 
 # C and mathematics as written: no contraction, no errno; -w because generated code has no reader
 # for warnings.
@@ -175,7 +175,8 @@ def build(
 
     cache: a folder of libraries by content; safe with other processes that use it. None: no cache.
     What is damaged there is compiled again. Warns, once, of a folder that cannot be one.
-    Raises DeviceError with the compiler's message if the source does not compile.
+    Raises DeviceError with the compiler's message if the source does not compile, and where a disk
+    is full.
     """
     unload()
     if cache is not None and (unusable := _unusable(cache)):
@@ -183,7 +184,8 @@ def build(
         cache = None
     flags = (*compiler.flags, *optimization, *FLAGS)
     key = _key(units, compiler, flags)
-    with tempfile.TemporaryDirectory(prefix="new-" if cache else "tinyedge-", dir=cache) as name:
+    prefix = "new-" if cache else "tinyedge-"
+    with full_disk_told(), tempfile.TemporaryDirectory(prefix=prefix, dir=cache) as name:
         folder = Path(name)
         if cache is not None and (library := _kept(cache, key, folder)) is not None:
             return library
@@ -366,15 +368,12 @@ def run(
                 process.communicate()
     for process, output in zip(running, results, strict=True):
         if process.returncode:
-            if any(said in output for said in FULL_DISK):
-                raise DeviceError(
-                    "the kernels",
-                    f"the C compiler has no space left on the disk: it writes to {folder} and to "
-                    f"{tempfile.gettempdir()}",
-                    id="device.compile",
-                    next="free some space, or set TMPDIR to a folder that has some",
-                )
-            lines = output.strip().splitlines() or [f"it ended with status {process.returncode}"]
+            lines = output.strip().splitlines()
+            for line in lines:
+                if any(said in line for said in FULL_DISK):
+                    places = f"{folder} and to {tempfile.gettempdir()}"
+                    raise _full_disk(f"the C compiler writes to {places}: {line.strip()}")
+            lines = lines or [f"it ended with status {process.returncode}"]
             if len(lines) > MESSAGE_LINES:
                 lines = [*lines[:MESSAGE_LINES], "..."]
             raise DeviceError(
@@ -383,6 +382,30 @@ def run(
                 id="device.compile",
                 next="report it with the model; another compiler may accept them",
             )
+
+
+@contextlib.contextmanager
+def full_disk_told() -> Iterator[None]:
+    """Raise DeviceError where kernels are written to a disk that is full, not OSError."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        raise _full_disk(str(error)) from None
+
+
+def _full_disk(said: str) -> DeviceError:
+    """The error for files of C and of compiled kernels that no disk has space for. said: by whom
+    and of which file it was found.
+    """
+    return DeviceError(
+        "the kernels",
+        f"no space left on the disk for what is compiled: {said}",
+        id="device.compile",
+        next="free some space, or set TMPDIR, or XDG_CACHE_HOME if the file lies in a cache, to a "
+        "folder that has some",
+    )
 
 
 def _trim(cache: Path, limit: int) -> None:

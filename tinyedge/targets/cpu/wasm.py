@@ -16,7 +16,7 @@ from importlib import metadata
 from pathlib import Path
 
 from tinyedge.core.errors import DeviceError
-from tinyedge.targets.cpu.compiler import run, ziglang, ziglang_environment
+from tinyedge.targets.cpu.compiler import full_disk_told, run, ziglang, ziglang_environment
 
 TARGET_FLAGS = ("-target", "wasm32-wasi", "-O3")
 FLAGS = (*TARGET_FLAGS, "-std=gnu11", "-ffp-contract=off", "-fno-math-errno", "-w", "-msimd128")
@@ -51,9 +51,9 @@ def build(text: str, architectures: Sequence[str], warn: Callable[[str], None]) 
     """The kernels' file compiled: modules by the names of the bundle's files.
 
     Equal text and versions give equal bytes. Raises DeviceError with the compiler's message if it
-    refuses the text.
+    refuses the text, and where a disk is full.
     """
-    with tempfile.TemporaryDirectory(prefix="tinyedge-") as name:
+    with full_disk_told(), tempfile.TemporaryDirectory(prefix="tinyedge-") as name:
         folder = Path(name)
         (folder / "kernels.c").write_text(text, encoding="ascii")
         arguments = "void *const *, const int32_t *, int32_t, int32_t"
