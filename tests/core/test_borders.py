@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from tests.core.profile import examples
 from tests.core.test_sizes import copies
 from tests.core.test_tiles import CONVOLUTIONS, DEPTHWISE, check_statements, convolution
 from tests.imported import import_graph
-from tests.study import networks
+from tests.study import networks, quantized
 from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.compile import compile_graph
 from tinyedge.core.compiler.counters import _innermost, _operations, inner_loops
@@ -245,6 +246,12 @@ def test_efficientnet_has_no_test_in_its_sums(target: tuple[str, str]) -> None:
     imported, _ = import_graph(networks.efficientnet_b0().SerializeToString())
     name, profile = target
     check_sums(compile_graph(imported, find_target(name), Options(profile=profile)), least=30)
+
+
+def test_a_quantized_network_has_no_test_in_its_sums() -> None:
+    """Filters of 8 bits, which are unpacked from words beside the sums that take them."""
+    model = quantized.int8(partial(networks.mobilenet_v2, 96))
+    check_sums(network_for(TARGETS[1], model))
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: t[0])
