@@ -240,12 +240,29 @@ def network_for(target: tuple[str, str], model: Any, *, winograd: bool = False) 
     return compile_graph(imported, find_target(name), options)
 
 
+@pytest.mark.parametrize("side", [224, 96])
 @pytest.mark.parametrize("target", TARGETS, ids=lambda t: t[0])
-def test_efficientnet_has_no_test_in_its_sums(target: tuple[str, str]) -> None:
-    """Windows of 3 x 3 and 5 x 5 at the published sizes: 14 pixels are no multiple of 8 and 4."""
-    imported, _ = import_graph(networks.efficientnet_b0().SerializeToString())
+def test_efficientnet_has_no_test_in_its_sums(target: tuple[str, str], side: int) -> None:
+    """Windows of 3 x 3 and 5 x 5 at the published sizes: 14 pixels are no multiple of 8 and 4. At
+    a side of 96 the last windows of 5 x 5 are of 3 x 3 pixels.
+    """
+    imported, _ = import_graph(networks.efficientnet_b0(side).SerializeToString())
     name, profile = target
     check_sums(compile_graph(imported, find_target(name), Options(profile=profile)), least=30)
+
+
+@pytest.mark.parametrize("target", TARGETS[::2], ids=lambda t: t[0])
+def test_a_window_larger_than_the_picture_has_a_loop_for_each_row(target: tuple[str, str]) -> None:
+    """3 x 3 pixels under 5 x 5: of 5 steps a row of a tile has 3 in the picture, each its own."""
+    outputs, inputs = convolution(1152, 1152, 3, 5, 1, 1152)
+    state = state_for(target, outputs, inputs)
+    (kernel,) = reading_borders(state)
+    check_inner_loops([kernel])
+    assert kernel.text is not None
+    ranges = [n.src[0] for n in kernel.text.linear.statements if n.op is ops.BEGIN]
+    ends = [tuple(end.arg for end in r.src[1:]) for r in ranges if len(r.src) > 1]
+    assert ends == [(2, 5), (1, 4), (0, 3)]
+    check_statements(state, inputs)
 
 
 def test_a_quantized_network_has_no_test_in_its_sums() -> None:

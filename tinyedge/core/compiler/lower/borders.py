@@ -15,6 +15,9 @@ that counts only where the condition holds. Elsewhere it is made of other elemen
                                                       p += x[i + c] * w
                                                     a += 0 <= y + t - 1 < H ? p : 0
 
+Where each sum of a loop has other steps beside the picture, as rows of a tile in one that is
+smaller than the window, each has a loop of its own, if that loads less.
+
 A processor, which may read zeros in place of a buffer, has no sums apart: the innermost of its
 loops is one that does not change what is tested, if there is one, and reads a region. Products of a
 filter that is known and finite with padding that each thread has at the same place are left out on
@@ -23,11 +26,20 @@ all devices.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tinyedge.core import dtype as dt
 from tinyedge.core.compiler.caps import Caps
+from tinyedge.core.compiler.lower.summands import (
+    NONE,
+    Conditions,
+    Finite,
+    Part,
+    parts_of,
+    summands,
+    tested_lanes,
+)
 from tinyedge.core.ir import access, ops
 from tinyedge.core.ir.polynomial import (
     Terms,
@@ -45,15 +57,6 @@ from tinyedge.core.ir.rules import index as ix
 from tinyedge.core.ir.shapes import maximum
 from tinyedge.core.ir.uop import Size, UOp, as_node, as_size, const, own_ranges, toposort
 
-Conditions = frozenset[UOp]
-NONE: Conditions = frozenset()
-Lanes = tuple["Conditions | None", ...]
-Finite = Callable[[int], bool]
-
-# What a number that an export knows, as a weight, may go through and is still finite.
-EXACT = (
-    *(ops.CONST, ops.VECTOR, ops.LANE, ops.CAST, ops.NEG, ops.ADD, ops.SUB, ops.MUL, ops.LOAD),
-)
 KINDS = (ops.ADD, ops.MAX, ops.MIN)  # of reductions
 MANY_SUMS = 18  # of a loop nest: more are kept in registers only if most are no others than before
 # Of all sums in a step, where zeros could be read: with fewer that costs less than a loop of which
@@ -75,33 +78,30 @@ def free_borders(sink: UOp, caps: Caps, is_finite: Finite) -> UOp:
     mapping: dict[UOp, UOp] = {}
     for own, sums in groups.items():
         if all(s.arg is sums[0].arg in KINDS and _is_plain(s.src[0]) for s in sums):
-            mapping.update(_Borders(own, sums, is_finite, not caps.zeros).run())
+            mapping.update(_freed_sums(own, sums, is_finite, not caps.zeros))
     return substitute((sink,), mapping)[0] if mapping else sink
+
+
+def _freed_sums(
+    own: tuple[UOp, ...], sums: Sequence[UOp], is_finite: Finite, apart: bool
+) -> Mapping[UOp, UOp]:
+    """What the sums of a loop nest become. Where tests stay in its only loop, as each has other
+    steps outside of the picture, each sum has a loop of its own, if all of these end at the border
+    and load less together: in a picture of 3 rows and a window of 5, each has 3 of 5 steps.
+    """
+    together = _Borders(own, sums, is_finite, apart)
+    found = together.run()
+    if not apart or len(sums) == 1 or len(own) > 1 or not together.tests:
+        return found
+    alone = [_Borders(own, [each], is_finite, apart) for each in sums]
+    freed = {k: v for each in alone for k, v in each.run().items()}
+    if any(each.tests or not each.met for each in alone):
+        return found
+    return freed if sum(each.loads for each in alone) < together.loads else found
 
 
 def _is_plain(body: UOp) -> bool:
     return all(node.op not in APART for node in toposort((body,)))
-
-
-@dataclass
-class _Part:
-    """A part of a sum of which each lane is zero unless its conditions hold. hoisted: whether these
-    leave the innermost loop.
-    """
-
-    value: UOp
-    lanes: tuple[Conditions, ...]
-    hoisted: bool = False
-
-    @property
-    def conditions(self) -> Conditions:
-        """Those of any lane."""
-        return frozenset().union(*self.lanes)
-
-    @property
-    def gone(self) -> Conditions:
-        """Those that leave the innermost loop."""
-        return self.conditions if self.hoisted else NONE
 
 
 @dataclass
@@ -115,17 +115,22 @@ class _Borders:
     is_finite: Finite
     apart: bool
     met: Conditions = NONE  # by the limits of the loops
+    tests: bool = False  # whether tests are left in the innermost loop
+    loads: int = 0  # of all steps of the loops, at most
     starts: dict[tuple[UOp, UOp, UOp], int] = field(default_factory=dict)
 
     def run(self) -> Mapping[UOp, UOp]:
         """What the sums become, those that change."""
-        found = {each: _parts(each.src[0], each.arg, self.is_finite) for each in self.sums}
+        found = {each: parts_of(each.src[0], each.arg, self.is_finite) for each in self.sums}
         parts = [part for each in found.values() for part in each]
-        fewer = any(len(found[each]) < len(_summands(each.src[0], each.arg)) for each in found)
+        fewer = any(len(found[each]) < len(summands(each.src[0], each.arg)) for each in found)
         if not fewer and not any(part.conditions for part in parts):
             return {}
         lanes = [conditions for part in parts for conditions in part.lanes]
         limited = self._limited(frozenset.intersection(*lanes) if lanes else NONE)
+        each_step = toposort([each.src[0] for each in self.sums])
+        steps = _steps(limited.get(r, r) for r in self.own)
+        self.loads = steps * sum(node.op is ops.LOAD for node in each_step)
         moved = not self.apart and self._move_inside(frozenset().union(*lanes) - self.met)
         if not self.apart and not moved and len(parts) < MANY_PARTS:
             limited, self.met = {}, NONE
@@ -133,6 +138,7 @@ class _Borders:
             part.lanes = tuple(conditions - self.met for conditions in part.lanes)
         if self.apart:
             self._hoist(found, limited)
+        self.tests = any(part.conditions and not part.hoisted for part in parts)
         if not fewer and not moved and not self.met and not any(part.hoisted for part in parts):
             return {}
         for part in parts:
@@ -144,7 +150,7 @@ class _Borders:
         done = substitute(tuple(sums.values()), limited) if limited else tuple(sums.values())
         return dict(zip(sums, done, strict=True))
 
-    def _hoist(self, found: Mapping[UOp, Sequence[_Part]], limited: Mapping[UOp, UOp]) -> None:
+    def _hoist(self, found: Mapping[UOp, Sequence[Part]], limited: Mapping[UOp, UOp]) -> None:
         """Let parts have a sum of their own, if there are not too many of these."""
         parts = [part for each in found.values() for part in each]
         self._order(parts, limited)
@@ -214,7 +220,7 @@ class _Borders:
         used = frozenset().union(*(c.ranges for c in conditions))
         return max((place + 1 for place, r in enumerate(self.own) if r in used), default=0)
 
-    def _order(self, parts: Sequence[_Part], limited: Mapping[UOp, UOp]) -> None:
+    def _order(self, parts: Sequence[Part], limited: Mapping[UOp, UOp]) -> None:
         """The loops with one on which no condition depends innermost, if there is one."""
         used = frozenset().union(*(c.ranges for part in parts for c in part.conditions))
         used = used.union(limited, *(end.ranges for r in limited.values() for end in r.src))
@@ -222,7 +228,7 @@ class _Borders:
         if free and self.own[-1] in used:
             self.own = (*(r for r in self.own if r is not free[-1]), free[-1])
 
-    def _can_hoist(self, part: _Part) -> bool:
+    def _can_hoist(self, part: Part) -> bool:
         """Whether the innermost loop need not know, and all that is loaded in vain is known."""
         level = self._level(part.conditions)
         if level == len(self.own):
@@ -241,30 +247,30 @@ class _Borders:
         place = terms(load.src[1]).items()
         return {m: f for m, f in place if all(inner.isdisjoint(atom.ranges) for atom in m)}
 
-    def _start(self, load: UOp, part: _Part) -> tuple[tuple[UOp, UOp, UOp], int]:
+    def _start(self, load: UOp, part: Part) -> tuple[tuple[UOp, UOp, UOp], int]:
         """What the loads share that begin at the same place, and how far this one is from it."""
         rest = self._first(load, self._level(part.gone))
         constant = rest.pop((), 0)
         return (load.src[0], build(rest), ix.all_of(_lost(load, part.gone))), constant
 
-    def _note_start(self, part: _Part) -> None:
+    def _note_start(self, part: Part) -> None:
         for load in _guarded(part.value):
             if _lost(load, part.gone) and not access.is_image(load):
                 key, constant = self._start(load, part)
                 self.starts[key] = min(constant, self.starts.get(key, constant))
 
-    def _freed(self, part: _Part) -> UOp:
+    def _freed(self, part: Part) -> UOp:
         """The part without the conditions that loops or a sum of its own have taken."""
         gone = self.met | part.gone
 
         def free(node: UOp, src: tuple[UOp, ...]) -> UOp | None:
-            if node.op is ops.WHERE and not gone.isdisjoint(frozenset().union(*_tested(node))):
-                return _only_where([lane - gone for lane in _tested(node)], src[1], src[2])
+            if node.op is ops.WHERE and not gone.isdisjoint(frozenset().union(*tested_lanes(node))):
+                return _only_where([lane - gone for lane in tested_lanes(node)], src[1], src[2])
             return self._load(node, part, gone) if node.op is ops.LOAD else None
 
         return bottom_up((part.value,), free, operands=_values)[part.value]
 
-    def _load(self, load: UOp, part: _Part, gone: Conditions) -> UOp:
+    def _load(self, load: UOp, part: Part, gone: Conditions) -> UOp:
         if not load.arg:
             return load
         kept = (c for c in ix.conjuncts(access.guard_of(load)) if c not in gone)
@@ -279,7 +285,7 @@ class _Borders:
         moves = load.src[1] - build(first)  # and how far it is from the start
         return access.at(free, (as_node(start + moves),))
 
-    def _joined(self, reduction: UOp, parts: Sequence[_Part], cuts: Sequence[int]) -> UOp:
+    def _joined(self, reduction: UOp, parts: Sequence[Part], cuts: Sequence[int]) -> UOp:
         """The sum of all parts, those under the same conditions in a loop nest that is cut where
         any are tested.
         """
@@ -303,6 +309,16 @@ class _Borders:
                     value = _only_where(lanes, value, neutral)
             total = value if total is None else UOp(reduction.arg, value.dtype, (total, value))
         return neutral if total is None else total
+
+
+def _steps(ranges: Iterable[UOp]) -> int:
+    """How many steps loops have within each other, at most: all, where an end is not known."""
+    count = 1
+    for r in ranges:
+        size, *ends = (as_size(end) for end in r.src)
+        steps = ends[1] - ends[0] if ends else size
+        count *= max(0, steps) if isinstance(steps, int) else maximum(size)
+    return count
 
 
 def _lost(load: UOp, hoisted: Conditions) -> list[UOp]:
@@ -374,107 +390,10 @@ def _only_where(lanes: Sequence[Conditions], value: UOp, other: UOp) -> UOp:
     return UOp(ops.WHERE, value.dtype, (condition, value, other))
 
 
-def _together(part: _Part) -> tuple[Conditions, ...]:
+def _together(part: Part) -> tuple[Conditions, ...]:
     """The conditions of each lane of the sum that a part is in; (): those of no sum of its own."""
     lanes = part.lanes if part.hoisted else ()
     return tuple(frozenset(map(ix.whole, conditions)) for conditions in lanes)
-
-
-def _summands(body: UOp, kind: ops.Primitive) -> list[UOp]:
-    """a + b + c as its parts, in order."""
-    values: list[UOp] = []
-    while body.op is kind and len(body.src) == 2:
-        values.append(body.src[1])
-        body = body.src[0]
-    return [body, *values[::-1]]
-
-
-def _parts(body: UOp, kind: ops.Primitive, is_finite: Finite) -> list[_Part]:
-    """The parts of a sum but for those that change nothing."""
-    found: dict[UOp, Lanes] = {}
-    parts = []
-    for value in _summands(body, kind):
-        for node in toposort((value,), found.__contains__):
-            if node not in found:
-                found[node] = _telling(node, kind, found, is_finite)
-        if (common := _both(*found[value])) is not None:
-            lanes = (common if lane is None else lane for lane in found[value])
-            parts.append(_Part(value, tuple(lanes)))
-    return parts
-
-
-def _telling(
-    node: UOp, kind: ops.Primitive, found: Mapping[UOp, Lanes], is_finite: Finite
-) -> Lanes:
-    """The conditions without which each lane is neutral; None: it is so in any case. In a sum that
-    is zero, and no factor that is finite makes zero another number.
-    """
-    op, count = node.op, node.dtype.lanes
-    if op is ops.CONST:
-        number = node.dtype.kind != "b" and node.dtype is not dt.index
-        neutral = number and node.arg == ops.reduce_identity(kind, node.dtype)
-        return (None if neutral else NONE,)
-    if op is ops.LANE:
-        return (found[node.src[0]][node.arg],)
-    if op is ops.VECTOR:
-        lanes = tuple(found[s][0] for s in node.src)
-        return lanes if len(lanes) == count else lanes * count
-    if op is ops.WHERE and not any(lane is not None for lane in found[node.src[2]]):
-        return tuple(map(_either, _tested(node), found[node.src[1]]))
-    if kind is ops.ADD and op is ops.LOAD:
-        return (frozenset(ix.conjuncts(access.guard_of(node))) if node.arg else NONE,) * count
-    if kind is ops.ADD and op in (ops.CAST, ops.NEG):
-        return found[node.src[0]]
-    if kind is ops.ADD and op is ops.MUL:
-        one, other = (
-            found[a] if set(found[a]) != {NONE} and _is_finite(b, is_finite) else (NONE,) * count
-            for a, b in (node.src, node.src[::-1])
-        )
-        alike = map(_both, *(found[s] for s in node.src))  # where both are zero, as of a square
-        return tuple(map(_either, map(_either, one, other), alike))
-    if kind is ops.ADD and op in (ops.ADD, ops.SUB):
-        return tuple(map(_both, *(found[s] for s in node.src)))
-    return (NONE,) * count
-
-
-def _either(a: Conditions | None, b: Conditions | None) -> Conditions | None:
-    return None if a is None or b is None else a | b
-
-
-def _both(*each: Conditions | None) -> Conditions | None:
-    known = [conditions for conditions in each if conditions is not None]
-    return frozenset.intersection(*known) if known else None
-
-
-def _is_finite(value: UOp, is_finite: Finite) -> bool:
-    """Whether a number is made of weights alone, which are finite, and of integers."""
-    for node in toposort((value,), stop=lambda n: n.op is ops.LOAD or not n.dtype.is_float):
-        if not node.dtype.is_float:
-            continue
-        if node.op not in EXACT:
-            return False  # what codes stand for may be no number
-        if node.op is ops.CAST and not node.src[0].dtype.is_float and node.dtype.bits < 32:
-            return False  # half precision has no numbers for some integers
-        if node.op is ops.LOAD:
-            memory = node.src[0]
-            known = memory.op is ops.PARAM and memory.arg.weight
-            if not known or not is_finite(memory.arg.slot):
-                return False
-    return True
-
-
-def _tested(choice: UOp) -> tuple[Conditions, ...]:
-    """The conditions of each lane of a choice."""
-    count = choice.dtype.lanes
-    each: list[Conditions] = [NONE] * count
-    for condition in ix.conjuncts(choice.src[0]):
-        lanes = condition.src if condition.op is ops.VECTOR else (condition,)
-        if condition.op is not ops.VECTOR and condition.dtype.lanes > 1:
-            scalar = condition.dtype.scalar
-            lanes = tuple(UOp(ops.LANE, scalar, (condition,), i) for i in range(count))
-        lanes = lanes if len(lanes) == count else lanes * count
-        each = [known.union(ix.conjuncts(lane)) for known, lane in zip(each, lanes, strict=True)]
-    return tuple(each)
 
 
 def _values(node: UOp) -> tuple[UOp, ...]:
