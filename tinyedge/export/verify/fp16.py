@@ -134,6 +134,15 @@ class Fp16Run:
         device = self.replay.device
         (content,) = device.read([range])
         values = content.view(np.float32)
+        # Two passes see that fp16 holds all of it, as it mostly does; NaN is not within.
+        if not (values.size and -LARGEST_FP16 <= values.min() and values.max() <= LARGEST_FP16):
+            values = self._clipped(values, name)
+        with np.errstate(invalid="ignore"):  # of what nothing wrote
+            rounded = values.astype(np.float16).astype(np.float32)
+        device.upload(range, rounded.view(np.uint8))
+
+    def _clipped(self, values: Array, name: str) -> Array:
+        """The values with finite ones within what fp16 holds; note under a name what is cut."""
         clipped = np.clip(values, -LARGEST_FP16, LARGEST_FP16)
         clipped[np.isinf(values)] = values[np.isinf(values)]
         if name:
@@ -141,6 +150,4 @@ class Fp16Run:
             greatest = float(np.max(np.abs(values), where=beyond, initial=0.0))
             if greatest:
                 self.cut[name] = max(greatest, self.cut.get(name, 0.0))
-        with np.errstate(invalid="ignore"):  # of what nothing wrote
-            rounded = clipped.astype(np.float16).astype(np.float32)
-        device.upload(range, rounded.view(np.uint8))
+        return clipped
