@@ -112,6 +112,7 @@ def main() -> int:
     print()
     table(("where", ">first result", ">next", ">error", "scores (safe, not)", "result"), rows)
     print()
+    print(f"The model:  {model.relative_to(ROOT)}, for .venv/bin/tinyedge inspect, export, ..")
     print(f"The bundle: {bundles['webgpu'].relative_to(ROOT)}")
     print(f"Its page:   .venv/bin/tinyedge serve {bundles['webgpu'].relative_to(ROOT)}")
     return 1 if failed else 0

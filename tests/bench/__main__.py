@@ -117,7 +117,7 @@ def measure(
         if older:
             result["baseline"] = older[0]
         # First: it also starts the GPU process, which either side would otherwise pay for.
-        _say("matrix products")
+        _say("matrix products" if products else "a first page")
         result["by_hand"] = tiles.by_hand(chromium) if products else _warm(chromium)
         result["by_tinyedge"] = tiles.by_tinyedge(chromium, effort) if products else {}
         result["adapter"] = adapter(chromium)

@@ -183,6 +183,8 @@ def _litert(case: Case, arrays: dict[str, cases.Array], site: Site) -> None:
     """The model as LiteRT.js reads it, and its inputs: onnx2tf puts what is second of three and
     more axes last. Raises SideError and RuntimeError.
     """
+    if not converters.installed("litert"):
+        print("installing LiteRT's converter, once: 2.6 GB in .cache", file=sys.stderr, flush=True)
     converters.install("litert")
     converted = converters.CONVERTERS["litert"]("litert", case.path, arrays, cases.CACHE)
     site.files["case/model.tflite"] = converted
