@@ -72,7 +72,11 @@ def _unroll_some(kernel: MovedKernel, number: int) -> bool:
 
 
 def _slides(kernel: MovedKernel, reduction: UOp, sums: int) -> bool:
-    """Whether lanes of a vector read at one innermost step what others read at another, of few."""
+    """Whether lanes of a vector read at one innermost step what others read at another, of few, and
+    of no products: these have tiles, and taps of their own.
+    """
+    if any(n.op is ops.MUL and n.dtype.is_float for n in toposort((reduction.src[0],))):
+        return False
     tap = reduction.src[-1]
     taps = tap.src[0].arg if tap.src[0].op is ops.CONST else MOST_TAPS + 1
     lanes = [find(kernel.sink, number) for number in kernel.left("vector")]
