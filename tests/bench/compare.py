@@ -26,6 +26,7 @@ from tests.bench.server import Server, Site
 from tests.bench.side import PAGES, Effort, as_files, measure, middle
 from tests.bench.worker import SideError
 from tests.study import converters
+from tests.study import sides as study
 
 ROOT = Path(__file__).resolve().parents[2]
 MODULES = Path(__file__).resolve().parent / "node_modules"
@@ -97,7 +98,7 @@ def compare(
         result["tinygrad"] = {"error": NO_TINYGRAD}
         active.remove("tinygrad")
     prepare: dict[str, Callable[[], None]] = {
-        "litert": lambda: _litert(case, arrays, site),
+        "litert": lambda: _litert(case, arrays, site, say),
         "ours": lambda: _ours(case, result, site, options),
         "fallback": lambda: _fallback(case, site),
     }
@@ -179,13 +180,14 @@ def bundle_of(facts: dict[str, Any]) -> Path:
     return Path(facts["bundle"])
 
 
-def _litert(case: Case, arrays: dict[str, cases.Array], site: Site) -> None:
+def _litert(
+    case: Case, arrays: dict[str, cases.Array], site: Site, say: Callable[[str], None]
+) -> None:
     """The model as LiteRT.js reads it, and its inputs: onnx2tf puts what is second of three and
-    more axes last. Raises SideError and RuntimeError.
+    more axes last. Raises SideError.
     """
-    if not converters.installed("litert"):
-        print("installing LiteRT's converter, once: 2.6 GB in .cache", file=sys.stderr, flush=True)
-    converters.install("litert")
+    if refused := study.install(("litert",), say):
+        raise SideError(refused["litert"])
     converted = converters.CONVERTERS["litert"]("litert", case.path, arrays, cases.CACHE)
     site.files["case/model.tflite"] = converted
     turned = {

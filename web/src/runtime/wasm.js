@@ -395,7 +395,7 @@ function checkRepacks({features, repacks, weights}) {
 export async function open(fallback, source, module, adapter) {
   if (!fallback)
     fail("load.backend", 'backend "wasm"', "the bundle lacks it", "export it with --fallback wasm");
-  if (!module && (await WebAssembly.compile(RELAXED.slice(0, 8)).then(() => {}, () => adapter?.catch(() => {})))) return;
+  if (adapter && !module && (await WebAssembly.compile(RELAXED.slice(0, 8)).then(() => {}, () => adapter.catch(() => {})))) return;
   const whole = parseManifest(
       await fetchFile(source, {...fallback, name: "manifest-00001.json"}, () => {}),
     ),

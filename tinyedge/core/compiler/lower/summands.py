@@ -20,9 +20,7 @@ Lanes = tuple["Conditions | None", ...]
 Finite = Callable[[int], bool]
 
 # What a number that an export knows, as a weight, may go through and is still finite.
-EXACT = (
-    *(ops.CONST, ops.VECTOR, ops.LANE, ops.CAST, ops.NEG, ops.ADD, ops.SUB, ops.MUL, ops.LOAD),
-)
+EXACT = (ops.CONST, ops.VECTOR, ops.LANE, ops.CAST, ops.NEG, ops.ADD, ops.SUB, ops.MUL, ops.LOAD)
 
 
 @dataclass

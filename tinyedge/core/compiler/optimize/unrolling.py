@@ -26,10 +26,10 @@ MANY_SUMS = 9  # in a tile: of so many no step of a loop is idle
 def unroll(kernel: MovedKernel, position: int, sums: int) -> None:
     """Unroll a reduction's innermost range: along it one vector load serves several steps. Or the
     taps at which a tile's rows read the same elements, or both where no other range is left. A tile
-    of many sums does enough in one step. Steps of a window along a vector's lanes are all copies:
-    each lane of each step were a load of its own else. Where each vector serves all rows in turn,
-    taps that are more than the steps of a vector load fewer numbers for a product, though one by
-    one.
+    of many sums does enough in one step. Steps of a window along a vector's lanes, of no products,
+    are all copies: each lane of each step were a load of its own else. Where each vector serves all
+    rows in turn, taps that are more than the steps of a vector load fewer numbers for a product,
+    though one by one.
     """
     reduction = reductions(kernel.sink)[position]
     inner = reduction.src[-1]
