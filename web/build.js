@@ -10,14 +10,14 @@ import {minify} from "terser";
 // constants of those before it.
 const MODULES = [
   "types",
-  "manifest",
   "expressions",
+  "manifest",
   "check",
+  "given",
+  "turns",
+  "replay",
   "fetch",
   "device",
-  "given",
-  "replay",
-  "turns",
   "model",
   "errors",
 ];
@@ -35,7 +35,7 @@ const FILES = {
 const folder = new URL("./", import.meta.url);
 const read = (name) => readFileSync(new URL(`src/runtime/${name}.js`, folder), "utf8");
 const names = [...MODULES, "tinyedge", ...Object.values(FILES).flatMap(([modules]) => modules)];
-const hash = createHash("sha256").update(names.map(read).join("")).digest("hex").slice(0, 16);
+const hash = createHash("sha256").update(names.map(read).join("")).digest("hex").slice(0, 8);
 
 /**
  * The text of modules as one, which exports names. Those of another file get what they import of tinyedge.js by `use`, which gives

@@ -243,6 +243,32 @@ def test_what_is_no_fault_of_the_connection(page: Any, site: Site) -> None:
     assert got == [["mine", "device.lost", "load.url", "load.url", *["load.http"] * 2], [], []]
 
 
+def test_addresses_of_files_that_the_bundle_lacks(page: Any, site: Site) -> None:
+    """A misspelt name is refused, and told with those that there are, once the manifest is here."""
+    got = evaluate(
+        page,
+        """
+        const {requirements} = await import("/addition/tinyedge.js");
+        const at = (...names) => (
+          {files: Object.fromEntries(names.map((name) => [name, `/addition/${name}`]))});
+        const errors = [];
+        for (const ask of [load, requirements])
+          for (const name of ["weigths-00000.bin", "kernels-00001.wasm", "manifest-00001.json"])
+            errors.push((await errorOf(() => ask("/addition/", at("manifest.json", name)))).text);
+        const all = at("manifest.json", "kernels.wgsl", "weights-00000.bin");
+        const model = await load("/addition/", all);
+        await requirements("/addition/", at("weights-00000.bin"));
+        return [errors, (await model.run(add(1, 2))).c.data[1]];
+        """,
+    )
+    errors, result = got
+    names = ["weigths-00000.bin", "kernels-00001.wasm", "manifest-00001.json"] * 2
+    for text, name in zip(errors, names, strict=True):
+        assert text.startswith(f'file "{name}" [load.option]\n  because    there is no such file')
+        assert "use one of: manifest.json,kernels.wgsl,weights-00000.bin" in text
+    assert result == 4 and site.asked["kernels.wgsl"] == 1
+
+
 def test_an_abort_while_waiting(page: Any, site: Site) -> None:
     site.statuses = {"manifest.json": 503}
     site.more = {"Retry-After": "50"}

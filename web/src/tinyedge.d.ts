@@ -205,7 +205,7 @@ export interface LoadOptions {
   limits?: Record<string, number>;
   /** Fetches the files in place of the global `fetch`: to add headers, or to take them from elsewhere. */
   fetch?: (url: URL, init: RequestInit) => Promise<Response>;
-  /** Addresses of files by their names, where they do not lie in the folder under these, as after a bundler. */
+  /** Addresses of files by their names, where they do not lie in the folder under these, as after a bundler. One that the bundle lacks is refused. */
   files?: Record<string, string | URL>;
   /** The SHA-256 of manifest.json in lower case hex, as the export prints it. Another manifest is refused; it has all other hashes. */
   integrity?: string;

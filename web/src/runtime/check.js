@@ -199,8 +199,7 @@ function checkIndices(m) {
       index(step.kernel, "kernels", `steps[${i}]`);
       need(step.buffers.length === m.kernels[step.kernel].bindings.length, `steps[${i}]`);
     }
-    for (const buffer of step.buffers ??
-      (step.op === "copy" ? [step.source, step.destination] : [step.condition])) {
+    for (const buffer of step.buffers ?? [step.condition ?? step.source, step.condition ?? step.destination]) {
       index(buffer, "buffers", `steps[${i}]`);
     }
   });
@@ -242,7 +241,7 @@ export function evaluateAll(m, sizes, id) {
     outputs: shapes(m.outputs),
     states: shapes(m.states),
     steps: m.steps.map((step, i) =>
-      all(step.grid ?? (step.op === "copy" ? [step.bytes] : []), `steps[${i}]`),
+      all(step.grid ?? [step.bytes ?? 0], `steps[${i}]`),
     ),
   };
 }
@@ -283,14 +282,15 @@ export function checkSizes(m, sizes, need) {
   });
 }
 
+/** Whether a symbol can have this size. */
+export const suits = (size, {min, max, step}) => size >= min && size <= max && (size - min) % step === 0;
+
 /** @param {Json} m @param {Sizes[]} ends */
 function checkBounds(m, ends) {
   const need = stage("bundle.bounds"),
     aligned = (bytes) => bytes % 256 === 0;
   const inFile = ({file, offset, bytes}) => offset + bytes <= m.files[file].bytes;
   const inArena = (buffer) => m.buffers[buffer].arena >= 0;
-  const suits = (value, {min, max, step}) =>
-    value >= min && value <= max && (value - min) % step === 0;
   for (const s of m.symbols) need(suits(s.max, s), s.name);
   for (const {bytes} of m.arenas) need(bytes > 0 && aligned(bytes), "arenas");
   need(

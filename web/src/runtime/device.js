@@ -7,15 +7,16 @@ import {TinyedgeError, fail} from "./errors.js";
 /**
  * The error of each device, once it is lost. Nothing here holds a model: a shared device may outlive many.
  * `told`: what to call then; `final`: it was destroyed on purpose.
- * @type {WeakMap<GPUDevice, {cause?: Error, final?: boolean, told: Set<() => void>}>}
+ * @typedef {{cause?: Error, final?: boolean, told: Set<() => void>}} Loss
+ * @type {WeakMap<GPUDevice, Loss>}
  */
 const LOST = new WeakMap();
 
 /** @param {GPUDevice} device */
 export function lossOf(device) {
-  /** @type {{cause?: Error, final?: boolean, told: Set<() => void>}} */
-  const loss = LOST.get(device) ?? {told: new Set()};
-  if (!LOST.has(device))
+  let loss = /** @type {Loss} */ (LOST.get(device));
+  if (!loss) {
+    LOST.set(device, (loss = {told: new Set()}));
     device.lost.then(({message, reason}) => {
       loss.final = reason === "destroyed";
       loss.cause = new TinyedgeError(
@@ -26,7 +27,7 @@ export function lossOf(device) {
       );
       for (const tell of loss.told) tell();
     });
-  LOST.set(device, loss);
+  }
   return loss;
 }
 

@@ -3,7 +3,7 @@
 import {checkManifest, evaluateAll} from "./check.js";
 import {fail} from "./errors.js";
 import {fetchFile, folderOf} from "./fetch.js";
-import {chosen, entryOf, plan, symbolsOf} from "./given.js";
+import {checkAddresses, chosen, entryOf, plan, symbolsOf} from "./given.js";
 import {parseManifest} from "./manifest.js";
 import {beside, filesToRun, stateOf} from "./model.js";
 import {replay, restore, submit} from "./replay.js";
@@ -227,6 +227,7 @@ export async function requirements(url, options) {
     source = {base: folderOf(url, files), fetch, files, signal, loading: beside(() => import("./loading.js"), "loading.js", signal)},
     m = parseManifest(await fetchFile(source, {name: "manifest.json", sha256: integrity}, () => {}, "bundle.manifest"));
   checkManifest(m);
+  checkAddresses(files, m);
   const sum = (list) => list.reduce((all, {bytes}) => all + bytes, 0);
   return {
     features: [],

@@ -5,11 +5,7 @@ export class TinyedgeError extends Error {
   /** @param {string} id @param {string} subject @param {string} because @param {string} next */
   constructor(id, subject, because, next) {
     super(`${subject} [${id}]\n  because    ${because}\n  next       ${next}`);
-    this.name = "TinyedgeError";
-    this.id = id;
-    this.subject = subject;
-    this.because = because;
-    this.next = next;
+    Object.assign(this, {name: "TinyedgeError", id, subject, because, next});
   }
 }
 

@@ -36,7 +36,7 @@ export const pause = (tries, least = 0) =>
 
 /** Where a file is. @returns {URL} */
 const addressOf = ({base, files}, name) =>
-  files?.[name] ? new URL(files[name], base) : new URL(name + base.search, base);
+  new URL(files?.[name] || name + base.search, base);
 
 /** Ask for a file. @returns {Promise<Response>} */
 const ask = async (source, name, request) => {
@@ -64,13 +64,14 @@ export function askEarly(source, files) {
  */
 export async function fetchFile(source, file, received, id = "bundle.file", take) {
   const {name, bytes: size, sha256, blocks, space = BLOCK_BYTES} = file,
+    limit = size ?? MANIFEST_BYTES,
     // What has arrived, and what the next request is like.
     got = {
-      bytes: new Uint8Array(blocks ? space : (size ?? MANIFEST_BYTES)),
+      bytes: new Uint8Array(blocks ? space : limit),
       length: 0,
       request: {},
       received,
-      limit: size ?? MANIFEST_BYTES,
+      limit,
     },
     // When a block is there, or the file.
     full = async () => {
@@ -80,7 +81,7 @@ export async function fetchFile(source, file, received, id = "bundle.file", take
         expected = blocks ? blocks[start / BLOCK_BYTES] : sha256;
       if (expected) {
         const hash = new Uint8Array(await crypto.subtle.digest("SHA-256", part));
-        if (/** @type {any} */ (expected).match(/../g).some((byte, i) => parseInt(byte, 16) !== hash[i]))
+        if (hash.some((byte, i) => byte !== parseInt(expected.slice(2 * i, 2 * i + 2), 16)))
           fail(`${id}.hash`, name, "its SHA-256 is another");
       }
       take?.(part, start);
@@ -115,7 +116,7 @@ async function attempt(source, got, name, id, full) {
   const missing = (answer) =>
     fail(`${id}.missing`, name, `${url} answered ${answer}`, "check the address, and serve the whole folder");
   delete early?.[name];
-  const {status, ok, body} = (got.answer = (await asked.catch(broken)) ?? {});
+  const {ok, body, status} = (got.answer = (await asked.catch(broken)) ?? {});
   got.passing = status > 499 || [408, 425, 429].includes(status);
   if (status === 404) missing(status);
   if (!ok || !body)

@@ -4,7 +4,7 @@ import {fail} from "./errors.js";
 import {kindOf, bytesOf, toStorage} from "./types.js";
 import {isObject} from "./manifest.js";
 import {evaluate} from "./expressions.js";
-import {stage, namesOf, evaluateAll, checkSizes} from "./check.js";
+import {stage, namesOf, evaluateAll, checkSizes, suits} from "./check.js";
 
 /** The position of a name. */
 export function find(names, id, kind, name) {
@@ -50,6 +50,16 @@ export function chosen(options, names, id = "run.option") {
       fail(id, `option "${name}"`, `it is ${kindOf(value)}`, `give ${what}`);
   }
   return options;
+}
+
+/**
+ * Refuse addresses of files that a bundle lacks. What its other program has, of a name like theirs, is said by a manifest of its own, which
+ * only a page that runs it has.
+ */
+export function checkAddresses(files, m) {
+  for (const name in files)
+    if (!m.fallback || !/^(kernels|weights|manifest)(-\d{5})?\.[a-z0-9]{1,8}$/.test(name))
+      find(["manifest.json", ...namesOf(m.files)], "load.option", "file", name);
 }
 
 /** The position of an entry, by default of the first. */
@@ -111,16 +121,17 @@ export function symbolsOf(symbols, ports, shapes, named) {
   const found = new Map(),
     need = stage("run.shape");
   const set = (name, size, subject) => {
-    const {min, max, step} = symbols[find(namesOf(symbols), "run.shape", "size", name)];
+    const symbol = symbols[find(namesOf(symbols), "run.shape", "size", name)],
+      {min, max, step} = symbol;
     need(
-      size >= min && size <= max && (size - min) % step === 0,
+      suits(size, symbol),
       subject,
       `${name} cannot be ${size}`,
       `give ${min}..${max}, step ${step}`,
     );
     found.set(name, size);
   };
-  for (const name of Object.keys(named ?? {})) set(name, Number(named[name]), `size "${name}"`);
+  for (const name in named) set(name, Number(named[name]), `size "${name}"`);
   // First the axes that are a symbol, then those that are computed from one unknown symbol.
   for (const tokens of [1, 256])
     ports.forEach(({name: input, shape: sizes}, i) => {

@@ -6,7 +6,7 @@ import {parseManifest} from "./manifest.js";
 import {namesOf, evaluateAll, checkManifest} from "./check.js";
 import {TRIES, folderOf, askEarly, fetchFile, pause} from "./fetch.js";
 import {findAdapter, isSoftware, lossOf, whole} from "./device.js";
-import {KINDS, find, chosen, entryOf, plan, symbolsOf} from "./given.js";
+import {KINDS, find, checkAddresses, chosen, entryOf, plan, symbolsOf} from "./given.js";
 import {guard, begin, replay, submit, settle, fetchRange, restore} from "./replay.js";
 import {takeTurns, unlessAborted} from "./turns.js";
 
@@ -74,6 +74,7 @@ const OWN = [
   beside,
   checkManifest,
   parseManifest,
+  checkAddresses,
   arrayOf,
   entryOf,
   evaluateAll,
@@ -145,9 +146,10 @@ export class Model extends EventTarget {
         "bundle.manifest",
       );
       let manifest = parseManifest(bytes),
-        sizes = checkManifest(manifest),
-        // Undefined where the page may not compile WebAssembly, and has an adapter.
-        opened =
+        sizes = checkManifest(manifest);
+      checkAddresses(files, manifest);
+      // Undefined where the page may not compile WebAssembly, and has an adapter.
+      let opened =
           (here === "wasm" ||
             (adapter && !backend && manifest.fallback && (await adapter.then(isSoftware, () => true)))) &&
           (await beside(() => import("./wasm.js"), "wasm.js", stop.signal).then(({open}) =>
@@ -187,10 +189,8 @@ export class Model extends EventTarget {
       storage,
       shape: shape.map((size) => (Array.isArray(size) ? size.join(" ").replaceAll("$", "") : size)),
     });
+    for (const key of ["inputs", "outputs", "states"]) this[key] = m[key].map(shown);
     this.backend = device.backend ?? "webgpu";
-    this.inputs = m.inputs.map(shown);
-    this.outputs = m.outputs.map(shown);
-    this.states = m.states.map(shown);
     this.symbols = m.symbols;
     this.entries = m.entries.map(({name, inputs, outputs}) => ({
       name,

@@ -3,6 +3,7 @@
 import {fail} from "./errors.js";
 import {product, bytesOf, fromStorage} from "./types.js";
 import {namesOf} from "./check.js";
+import {pause} from "./fetch.js";
 
 /**
  * Give the device work, at once, and what that returns; what the device has against it becomes an error. `inputs`: those that are GPU buffers of the
@@ -26,7 +27,7 @@ export async function guard(core, work, inputs) {
       `run.${kind}.buffer`,
       `${kind} "${given}"`,
       fault.message,
-      `give what is of model.device, with ${inputs?.usage ?? (inputs?.kind ? "COPY_DST" : "COPY_SRC")}, neither mapped nor destroyed`,
+      `give one of model.device, with ${inputs?.usage ?? (inputs?.kind ? "COPY_DST" : "COPY_SRC")}, neither mapped nor destroyed`,
     );
   if (fault)
     fail(
@@ -209,7 +210,7 @@ export async function submit(run, size, take, read) {
       note = await read?.();
     } catch (error) {
       // The news of a lost device may come a moment after the failure that it causes.
-      await new Promise((resolve) => setTimeout(resolve, 200));
+      await pause(1);
       run.check();
       fail("device.read", "the GPU", error.message, "load the model again");
     }
