@@ -43,7 +43,8 @@ class _Region:
         """Regions of loads that are near enough to each other for so many zeros. A load alone that
         is in no loop is in none.
         """
-        strides = self.strides if self.is_near(zeros) else 0
+        widest = max(load.dtype.lanes for load in self.loads)
+        strides = self.strides if self.strides + widest <= zeros else 0
         found: list[_Region] = []
         for load, constant in sorted(self.loads.items(), key=lambda each: each[1]):
             window = found[-1] if found else None
@@ -54,8 +55,8 @@ class _Region:
         return [window for window in found if window.step or len(window.loads) > 1]
 
     def is_near(self, zeros: int) -> bool:
-        """Whether so many zeros are enough for one load in all iterations."""
-        return self.strides + max(load.dtype.lanes for load in self.loads) <= zeros
+        """Whether so many zeros are enough for all loads in all iterations."""
+        return self.strides + self.length <= zeros
 
     @property
     def first(self) -> int:
