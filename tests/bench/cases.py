@@ -125,19 +125,21 @@ MORE = {
 ALL = {**CASES, **NETWORKS, **MORE}
 
 
-def add_models(parser: argparse.ArgumentParser) -> None:
-    """The argument that names some of ALL."""
-    names = ", ".join(ALL)
+def add_models(parser: argparse.ArgumentParser, left_out: Sequence[str] = ()) -> None:
+    """The argument that names some of ALL. left_out: those that are not measured by default."""
+    names, but = ", ".join(ALL), f" but {', '.join(left_out)}" if left_out else ""
     parser.add_argument(
-        "models", nargs="*", metavar="MODEL", help=f"of {names}; default: the first 19"
+        "models", nargs="*", metavar="MODEL", help=f"of {names}; default: the first 19{but}"
     )
 
 
-def chosen(parser: argparse.ArgumentParser, names: Sequence[str]) -> list[str]:
+def chosen(
+    parser: argparse.ArgumentParser, names: Sequence[str], left_out: Sequence[str] = ()
+) -> list[str]:
     """The models that were named, or the first 19; real ones are installed. Others are an error."""
     if unknown := sorted(set(names) - set(ALL)):
         parser.error(f"no model called {', '.join(unknown)}; there are {', '.join(ALL)}")
-    found = list(names) or [*CASES, *NETWORKS]
+    found = list(names) or [name for name in (*CASES, *NETWORKS) if name not in left_out]
     models.paths([name for name in found if name in CASES])
     return found
 

@@ -12,13 +12,13 @@ measured beside. All sides of a model run in turn, each in a process of its own.
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
 import sys
 from pathlib import Path
 from typing import Any
 
-from tests import models
 from tests.bench import cases
 from tests.bench.opencl import peer, report
 from tests.bench.opencl.compare import IMAGES, MAIN, Effort, compare
@@ -32,11 +32,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m tests.bench.opencl", description="tinyedge beside tinygrad on PoCL."
     )
-    names = ", ".join(cases.CASES)
-    without = ", ".join(LEFT_OUT)
-    parser.add_argument(
-        "models", nargs="*", metavar="MODEL", help=f"of {names}; default: all but {without}"
-    )
+    cases.add_models(parser, LEFT_OUT)
     parser.add_argument("--quick", action="store_true", help="few and short blocks of runs")
     parser.add_argument("--no-images", action="store_true", help="only buffers")
     parser.add_argument("--json", metavar="FILE", help="write everything measured")
@@ -44,43 +40,43 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--plots", metavar="FOLDER", help="write plots as SVG files")
     parser.add_argument("--markdown", action="store_true", help="print Markdown")
     given = parser.parse_args(arguments)
-    unknown = sorted(set(given.models) - set(cases.CASES))
-    if unknown:
-        parser.error(f"no model called {', '.join(unknown)}; there are {names}")
-    chosen = given.models or [name for name in cases.CASES if name not in LEFT_OUT]
+    chosen = cases.chosen(parser, given.models, LEFT_OUT)
     effort = Effort(rounds=3, block=0.3) if given.quick else Effort()
     sides = MAIN if given.no_images else MAIN + IMAGES
     peer.install()
-    models.paths(chosen)
     result: dict[str, Any] = {
         "peer": peer.VERSION,
         "processors": os.cpu_count(),
         "left_out": [] if given.models else list(LEFT_OUT),
-        "models": [
-            compare(cases.CASES[name], effort, sides, lambda text, n=name: _say(f"{n}: {text}"))
-            for name in chosen
-        ],
+        "models": [],
     }
-    if given.join:
-        _join(result, json.loads(Path(given.join).read_text(encoding="utf-8")))
-    if given.json:
-        Path(given.json).write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    earlier = json.loads(Path(given.join).read_text(encoding="utf-8")) if given.join else None
+    for name in chosen:
+        say = functools.partial(_say, name)
+        result["models"].append(compare(cases.ALL[name], effort, sides, say))
+        # After each model: what was measured stays where a later one is interrupted.
+        if given.json:
+            kept = _joined(result, earlier)
+            Path(given.json).write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+    result = _joined(result, earlier)
     if given.plots:
         write_plots(report.plots(result), Path(given.plots))
     print(report.markdown(result) if given.markdown else report.text(result))
     return 0
 
 
-def _join(result: dict[str, Any], earlier: dict[str, Any]) -> None:
-    """Adds the models that only the earlier report has, in the order of the cases."""
+def _joined(result: dict[str, Any], earlier: dict[str, Any] | None) -> dict[str, Any]:
+    """With the models that only an earlier report has, in the order of the cases."""
     present = {entry["model"] for entry in result["models"]}
-    result["models"] += [entry for entry in earlier["models"] if entry["model"] not in present]
-    order = list(cases.CASES)
-    result["models"].sort(key=lambda entry: order.index(entry["model"]))
+    models = earlier["models"] if earlier else []
+    others = [entry for entry in models if entry["model"] not in present]
+    order = list(cases.ALL)
+    found = sorted([*result["models"], *others], key=lambda entry: order.index(entry["model"]))
+    return {**result, "models": found}
 
 
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+def _say(model: str, text: str) -> None:
+    print(f"{model}: {text}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":
