@@ -39,7 +39,7 @@ from tinyedge.targets.qcom.device import open as open_device
 
 OPTIONS = [
     Options(profile=profile, precision=precision, optimize=optimize)
-    for profile in ("default", "buffers", "local")
+    for profile in ("default", "buffers", "local", "processor")
     for precision in ("fp32", "fp16")
     for optimize in (True, False)
     if optimize or profile == "buffers"

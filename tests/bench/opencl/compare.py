@@ -43,7 +43,8 @@ class Side:
 
 PEER = Side("tinygrad", "tinygrad")
 OURS = Side("tinyedge", "c")
-MAIN = (PEER, OURS, Side("tinyedge by Python", "python"))
+PROCESSOR = Side("tinyedge for a processor", "c", profile="processor")
+MAIN = (PEER, OURS, Side("tinyedge by Python", "python"), PROCESSOR)
 IMAGES = tuple(
     Side(f"images, {precision}, {name}", "c", driver, "default", precision)
     for driver, name in (("pocl", "PoCL"), ("intel", "Intel"))

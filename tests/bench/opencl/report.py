@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from tests.bench import report
-from tests.bench.opencl.compare import IMAGES, MAIN, OURS, PEER
+from tests.bench.opencl.compare import IMAGES, MAIN, OURS, PEER, PROCESSOR
 from tests.bench.report import MISSING, Result, Table, number, ratio, value
 from tests.study import plot
 
 SIDES = {side.name: side for side in (*MAIN, *IMAGES)}
-PYTHON = MAIN[-1]
+PYTHON = MAIN[2]
 
 
 def tables(result: Result) -> list[Table]:
@@ -20,7 +20,7 @@ def _main(result: Result) -> Table:
     rows = []
     for entry in result["models"]:
         ours, peer = (entry["sides"].get(side.name, {}) for side in (OURS, PEER))
-        python = entry["sides"].get(PYTHON.name, {})
+        python, wide = (entry["sides"].get(side.name, {}) for side in (PYTHON, PROCESSOR))
         rows.append(
             [
                 f"{entry['model']} {entry['size']}",
@@ -28,6 +28,7 @@ def _main(result: Result) -> Table:
                 ratio(value(ours, "cpu", "median"), value(peer, "cpu", "median")),
                 ratio(value(ours, "cpu", "median"), value(peer, "replay", "median")),
                 ratio(value(python, "cpu", "median"), value(peer, "cpu", "median")),
+                ratio(value(wide, "cpu", "median"), value(peer, "cpu", "median")),
                 _pair(ours, peer, "launches"),
                 _pair(ours, peer, "bytes", scale=1e-6),
                 _pair(ours, peer, "cold"),
@@ -42,6 +43,7 @@ def _main(result: Result) -> Table:
         "ratio",
         "of its replay",
         "by Python",
+        "`processor`",
         "launches",
         "buffers, MB",
         "CPU s to the first output",
@@ -148,7 +150,7 @@ def _notes(result: Result) -> list[str]:
         "medians of blocks of runs, all sides in turn. A run copies its inputs in and its outputs "
         "out. tinygrad: ONNX reader, TinyJit with what is constant left out; `of its replay`: "
         "beside its launches alone, without its copies. `by Python`: the Python replay instead of "
-        "the C runtime. Buffers: as planned, and as tinygrad counts them. To the first output: "
+        "the C runtime; `processor`: that profile in place of `buffers`. Buffers: as planned, and as tinygrad counts them. To the first output: "
         "tinyedge's is of its C program, without the export beside it, tinygrad's has its reading "
         "and compiling of the model. `off by`: from onnxruntime on the CPU, of the largest value.",
     ]

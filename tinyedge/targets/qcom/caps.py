@@ -50,11 +50,13 @@ IMAGES = replace(
 # With it: for models of few results that are long sums (large products with a vector, means and
 # softmax over long rows), where one thread a result would leave the device idle.
 # With shared: products and convolutions read buffers through tiles in workgroup memory.
+# processor: OpenCL on a CPU runs a thread's vectors as they are, on few cores.
 PROFILES = {
     "default": IMAGES,
     "buffers": BUFFERS,
     "local": replace(IMAGES, shared=16384),
     "shared": replace(BUFFERS, shared=16384, shared_tiles=True, threads_to_saturate=2048),
+    "processor": replace(BUFFERS, vector=16, threads_to_saturate=64),
 }
 
 # What this target cannot do, by name, and why. Tests leave out this and nothing else.

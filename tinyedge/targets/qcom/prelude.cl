@@ -18,6 +18,8 @@ __constant sampler_t te_sampler = CLK_NORMALIZED_COORDS_FALSE | CLK_ADDRESS_CLAM
 TE_FLOAT(f32, i32, float, int)
 TE_FLOAT(f32x2, i32x2, float2, int2)
 TE_FLOAT(f32x4, i32x4, float4, int4)
+TE_FLOAT(f32x8, i32x8, float8, int8)
+TE_FLOAT(f32x16, i32x16, float16, int16)
 
 // What a half cannot hold saturates; NaN and infinity stay. `above`: of values that are not below 0, whose bits as an
 // unsigned integer are not below infinity's only if they are NaN, infinite or a negative zero.
@@ -31,6 +33,8 @@ TE_FLOAT(f32x4, i32x4, float4, int4)
 TE_HALF(f32, float, int, uint, )
 TE_HALF(f32x2, float2, int2, uint2, (uint2))
 TE_HALF(f32x4, float4, int4, uint4, (uint4))
+TE_HALF(f32x8, float8, int8, uint8, (uint8))
+TE_HALF(f32x16, float16, int16, uint16, (uint16))
 
 // An element, or 0 where a guard is false: then the first is read, as a branch takes longer. An offset in bytes that is
 // an unsigned integer takes fewer instructions to add to an address of 64 bits than an index.
@@ -84,6 +88,12 @@ static inline float te_periodic(float x, int shift) {
     }                                                                                                 \
     static inline float4 te_##name##_f32x4(float4 x) {                                                \
         return (float4)(te_##name##_f32x2(x.lo), te_##name##_f32x2(x.hi));                            \
+    }                                                                                                 \
+    static inline float8 te_##name##_f32x8(float8 x) {                                                \
+        return (float8)(te_##name##_f32x4(x.lo), te_##name##_f32x4(x.hi));                            \
+    }                                                                                                 \
+    static inline float16 te_##name##_f32x16(float16 x) {                                             \
+        return (float16)(te_##name##_f32x8(x.lo), te_##name##_f32x8(x.hi));                           \
     }
 TE_PERIODIC(sin, 0)
 TE_PERIODIC(cos, 1)
@@ -103,9 +113,15 @@ TE_TO_INTEGER(f32, i64, float, long)
 TE_TO_INTEGER(f32, u64, float, ulong)
 TE_TO_INTEGER(f32x2, i32x2, float2, int2)
 TE_TO_INTEGER(f32x4, i32x4, float4, int4)
+TE_TO_INTEGER(f32x8, i32x8, float8, int8)
+TE_TO_INTEGER(f32x16, i32x16, float16, int16)
 // The mask has the same width, but the sign differs from that of the result.
 static inline uint2 te_f32x2_to_u32x2(float2 x) { return te_isnan_f32x2(x) ? (uint2)(0) : convert_uint2_sat(x); }
 static inline uint4 te_f32x4_to_u32x4(float4 x) { return te_isnan_f32x4(x) ? (uint4)(0) : convert_uint4_sat(x); }
+static inline uint8 te_f32x8_to_u32x8(float8 x) { return te_isnan_f32x8(x) ? (uint8)(0) : convert_uint8_sat(x); }
+static inline uint16 te_f32x16_to_u32x16(float16 x) {
+    return te_isnan_f32x16(x) ? (uint16)(0) : convert_uint16_sat(x);
+}
 
 // Quotients: floor and mod round down, trunc towards zero; a zero divisor counts as one, the least integer by -1
 // wraps. Shifts by the width or more give 0, or the sign.
@@ -153,6 +169,12 @@ TE_UNSIGNED(u64, ulong, 64)
     }                                                                                                 \
     static inline type##4 te_##name##_##s##x4(type##4 a, type##4 b) {                                 \
         return (type##4)(te_##name##_##s##x2(a.lo, b.lo), te_##name##_##s##x2(a.hi, b.hi));           \
+    }                                                                                                 \
+    static inline type##8 te_##name##_##s##x8(type##8 a, type##8 b) {                                 \
+        return (type##8)(te_##name##_##s##x4(a.lo, b.lo), te_##name##_##s##x4(a.hi, b.hi));           \
+    }                                                                                                 \
+    static inline type##16 te_##name##_##s##x16(type##16 a, type##16 b) {                             \
+        return (type##16)(te_##name##_##s##x8(a.lo, b.lo), te_##name##_##s##x8(a.hi, b.hi));          \
     }
 TE_LANES(truncdiv, i32, int)
 TE_LANES(floordiv, i32, int)
