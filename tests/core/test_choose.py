@@ -13,6 +13,7 @@ from tinyedge.core.compiler.compile import compile_graph
 from tinyedge.core.compiler.counters import inner_loops
 from tinyedge.core.compiler.lower.cooperative import SCRATCH
 from tinyedge.core.compiler.optimize import choose
+from tinyedge.core.compiler.optimize import together as share
 from tinyedge.core.compiler.optimize.move import ranges
 from tinyedge.core.compiler.optimize.tiles import columns_pay
 from tinyedge.core.compiler.options import Options
@@ -44,7 +45,7 @@ def test_exact_kernels_give_the_bits_of_plain_ones(
     """Lanes, and rows that share a loop, add up in the same order as alone; so do panels that
     overlap, as of an odd number of columns.
     """
-    monkeypatch.setattr(choose, "LONG_PRODUCT", 1)
+    monkeypatch.setattr(share, "ROWS", {1: 8})
     y = CASES[name]
     graph = Graph((Port("x", dt.float32, X.shape),), (Port("y", dt.float32, y.shape, y.node),))
 
@@ -60,11 +61,41 @@ def test_exact_kernels_give_the_bits_of_plain_ones(
             return replay.run({"x": X})["y"], kinds
 
     together, moves = run(choose.exact)
-    alone, fewer = run(choose.baseline)
+    alone, fewer = run(lambda sink, caps, roles, launches: choose.baseline(sink, caps, roles))
     np.testing.assert_array_equal(together.view(np.uint32), alone.view(np.uint32))
     assert any("upcast" in move for move in moves)
     assert any("vector" in move for move in moves)
     assert not any("upcast" in move or "vector" in move for move in fewer)
+
+
+def test_what_outputs_share_of_a_reduction_is_computed_once() -> None:
+    """Expected values of a norm along the first axis: the loop over that axis is within those that
+    the sum depends on.
+    """
+    y = x * x.sum(0)
+    graph = Graph((Port("x", dt.float32, X.shape),), (Port("y", dt.float32, y.shape, y.node),))
+    options = Options(optimize=False, fp64_reference=True)
+    (kernel,) = compile_graph(graph, find_target("cpu"), options).kernels.values()
+    (total,) = (n for n in toposort((kernel.moved,)) if n.op is ops.REDUCE_LOOP)
+    own = [r for r in ranges(kernel.moved) if r.arg.kind != "reduce"]
+    assert [r.arg.kind for r in own if r not in total.ranges] == ["loop"]
+    assert "loop" not in {r.arg.kind for r in own if r in total.ranges}
+
+
+@pytest.mark.parametrize(
+    ("launches", "rows"), [(1, 1), (4, 2), (16, 8)], ids=["one", "four", "sixteen"]
+)
+def test_rows_share_a_loop_by_the_work_of_all_launches(launches: int, rows: int) -> None:
+    """Of expected values, 120 rows by 192 columns, 192 steps each: 2^22 products."""
+    a = Tensor.input("a", (120, 192), dt.float32)
+    y = a @ Tensor.weight("w", np.ones((192, 192), np.float32))
+    graph = Graph((Port("a", dt.float32, (120, 192)),), (Port("y", dt.float32, y.shape, y.node),))
+    options = Options(optimize=False, fp64_reference=True)
+    state = compile_graph(graph, find_target("cpu"), options)
+    (kernel,) = state.kernels.values()
+    moved, _ = choose.exact(kernel.sink, state.caps, kernel.contraction, launches)
+    copies = [r.src[0].arg for r in ranges(moved) if r.arg.kind == "upcast"]
+    assert copies == ([rows] if rows > 1 else [])
 
 
 # Layers that read and write pictures by channel: channels and filters, side, step, groups, pixels

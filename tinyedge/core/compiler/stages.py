@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -220,21 +221,30 @@ def _share_sizes(state: Compilation) -> None:
 def _choose(state: Compilation) -> None:
     """Moves for every distinct kernel; those that were chosen before are kept."""
     before, state.kernels = state.kernels, {}
+    times = Counter(launch.sink for launch in state.launches)
     for launch in state.launches:
         if launch.sink in state.kernels:
             continue
         name = _kernel_name(len(state.kernels), launch)
         known = before.get(launch.sink)
-        kernel = _chosen(state, launch, name) if known is None else replace(known, name=name)
+        kernel = (
+            _chosen(state, launch, name, times[launch.sink])
+            if known is None
+            else replace(known, name=name)
+        )
         state.kernels[launch.sink] = kernel
 
 
-def _chosen(state: Compilation, launch: ScheduledLaunch, name: str) -> CompiledKernel:
-    chooser = (
-        choose if state.options.optimize else exact if state.options.fp64_reference else baseline
-    )
+def _chosen(state: Compilation, launch: ScheduledLaunch, name: str, times: int) -> CompiledKernel:
+    """times: that the kernel is launched."""
+    given = launch.sink, state.caps, launch.contraction
     try:
-        moved, moves = chooser(launch.sink, state.caps, launch.contraction)
+        if state.options.optimize:
+            moved, moves = choose(*given)
+        elif state.options.fp64_reference:
+            moved, moves = exact(*given, times)
+        else:
+            moved, moves = baseline(*given)
     except IllegalMove as illegal:
         raise InternalError(
             f"kernel {name}", str(illegal), id="compile.move", next="report this"

@@ -40,7 +40,8 @@ from tinyedge.core.compiler.optimize.reductions import (
 from tinyedge.core.compiler.optimize.scalar_tiles import lay_copies
 from tinyedge.core.compiler.optimize.selecting import select
 from tinyedge.core.compiler.optimize.shared_tiles import share_tile
-from tinyedge.core.compiler.optimize.tiles import UNROLL, Roles, beside, filters_apart, tile, upcast
+from tinyedge.core.compiler.optimize.tiles import UNROLL, Roles, filters_apart, tile, upcast
+from tinyedge.core.compiler.optimize.together import share_rows, share_vectors
 from tinyedge.core.compiler.optimize.unpacked import packed_filter, unpack_filter
 from tinyedge.core.compiler.optimize.unrolling import MANY_SUMS, unroll, unroll_window
 from tinyedge.core.compiler.schedule.long_rows import LONG_WORK
@@ -51,9 +52,6 @@ from tinyedge.core.ir.uop import UOp, as_size, toposort
 
 PLAIN_THREADS = 64
 
-TOGETHER = 4  # lanes of an exact kernel's vectors
-ROWS = 2  # of an exact kernel's long product, that share a loop
-LONG_PRODUCT = 1 << 24  # steps from which rows that share a loop pay for their longer text
 FEW_LOOKUPS = 2  # loads at loaded places: lanes do each by itself
 
 
@@ -65,39 +63,24 @@ def baseline(sink: UOp, caps: Caps, contraction: Roles | None = None) -> tuple[U
     return kernel.sink, kernel.moves
 
 
-def exact(sink: UOp, caps: Caps, contraction: Roles | None = None) -> tuple[UOp, list[Move]]:
+def exact(
+    sink: UOp, caps: Caps, contraction: Roles | None = None, launches: int = 1
+) -> tuple[UOp, list[Move]]:
     """The plain moves, adjacent outputs as vectors, and in long products some rows in one loop.
 
     Every sum keeps its own order, so the results are those of the plain moves; what the outputs
-    share is loaded once.
+    share is loaded once, and what they share of reductions is computed once. launches: how many
+    the kernel has.
     """
     kernel = MovedKernel(sink, caps)
     along = _contiguous(sink)
     _fill(kernel, along)
-    if contraction is not None and _steps_of(kernel) >= LONG_PRODUCT:
-        sides = beside(kernel, contraction, along, along)
-        if sides:
-            upcast(kernel, max(sides, key=lambda n: (kernel.extent(n), -n)), ROWS)
-    over = _exact_vectors(kernel, along)
-    distribute(kernel, PLAIN_THREADS, keep=[over] if over in _columns(kernel.sink) else ())
+    if contraction is not None:
+        share_rows(kernel, contraction, along, launches)
+    share_vectors(kernel, along)
+    inside = _columns(kernel.sink) if reductions(kernel.sink) else ()
+    distribute(kernel, PLAIN_THREADS, keep=inside)
     return kernel.sink, kernel.moves
-
-
-def _exact_vectors(kernel: MovedKernel, along: int | None) -> int | None:
-    """Adjacent outputs as vectors; gives the number of the range over vectors, if there is one."""
-    if along is None or divisor(kernel.size(along)) % TOGETHER:
-        return None
-    before = kernel.sink, list(kernel.moves)
-    outer, inner = kernel.split(along, TOGETHER)
-    if kernel.attempt(To(inner, "vector")):
-        return outer
-    kernel.sink, kernel.moves = before
-    return None
-
-
-def _steps_of(kernel: MovedKernel) -> int:
-    """How often the innermost part of a kernel runs."""
-    return prod(kernel.extent(r.arg.number) for r in ranges(kernel.sink))
 
 
 def choose(sink: UOp, caps: Caps, contraction: Roles | None = None) -> tuple[UOp, list[Move]]:
