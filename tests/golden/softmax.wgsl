@@ -5,18 +5,13 @@ fn te_isnan_f32(x: f32) -> bool { return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f8
 fn te_isnan_f32x4(x: vec4<f32>) -> vec4<bool> { return (bitcast<vec4<u32>>(x) & vec4<u32>(0x7fffffffu)) > vec4<u32>(0x7f800000u); }
 fn te_max_f32(a: f32, b: f32) -> f32 { return select(a, b, (a < b) | te_isnan_f32(b)); }
 fn te_max_f32x4(a: vec4<f32>, b: vec4<f32>) -> vec4<f32> { return select(a, b, (a < b) | te_isnan_f32x4(b)); }
-fn te_scale_f32x4(x: vec4<f32>, k: vec4<i32>) -> vec4<f32> {
-    let half = k >> vec4<u32>(1u);
-    let first = bitcast<vec4<f32>>(vec4<u32>(half + 127) << vec4<u32>(23u));
-    return x * first * bitcast<vec4<f32>>(vec4<u32>(k - half + 127) << vec4<u32>(23u));
-}
-fn te_exp_f32x4(x: vec4<f32>) -> vec4<f32> {
-    let y = clamp(x, vec4<f32>(-104.0), vec4<f32>(88.72283));
+fn te_fall_f32x4(x: vec4<f32>) -> vec4<f32> {
+    let y = max(x, vec4<f32>(-104.0));
     let k = round(y * 1.44269504);
     let r = (y - k * 0.693359375) + k * 2.12194440e-4;
     let p = ((((1.9875691e-4 * r + 1.3981999e-3) * r + 8.333452e-3) * r + 4.1665796e-2) * r + 0.16666665) * r + 0.5;
-    let z = te_scale_f32x4(p * (r * r) + r + 1.0, vec4<i32>(k));
-    return select(select(z, vec4<f32>(te_infinity()), x > vec4<f32>(88.72283)), x, te_isnan_f32x4(x));
+    let z = (p * (r * r) + r + 1.0) * bitcast<vec4<f32>>((vec4<i32>(k) + 151) << vec4<u32>(23u)) * 5.9604645e-8;
+    return select(z, x, te_isnan_f32x4(x));
 }
 @group(0) @binding(0) var<storage, read_write> b0: array<vec4<f32>>;
 @group(0) @binding(1) var<storage, read_write> b1: array<vec4<f32>>;
@@ -44,8 +39,8 @@ fn k0(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) 
     workgroupBarrier();
     let v3 = te_max_f32(te_max_f32(te_max_f32(shared0[i5], shared0[i5 + 1]), shared0[i5 + 2]), shared0[i5 + 3]);
     let v4 = vec4<f32>(v3);
-    let v5 = te_exp_f32x4(x0 - v4);
-    let v6 = te_exp_f32x4(x1 - v4);
+    let v5 = te_fall_f32x4(x0 - v4);
+    let v6 = te_fall_f32x4(x1 - v4);
     let v7 = v5 + select(vec4<f32>(0.0f), v6, v1);
     shared1[i32(thread)] = (v7.x + v7.z) + (v7.y + v7.w);
     workgroupBarrier();

@@ -49,6 +49,23 @@ fn te_exp_f32x4(x: vec4<f32>) -> vec4<f32> {
     let z = te_scale_f32x4(p * (r * r) + r + 1.0, vec4<i32>(k));
     return select(select(z, vec4<f32>(te_infinity()), x > vec4<f32>(88.72283)), x, te_isnan_f32x4(x));
 }
+// The same to the bit for x <= 0: nothing is infinite, and 2^k is two factors of which one is always 2^-24.
+fn te_fall_f32(x: f32) -> f32 {
+    let y = max(x, -104.0);
+    let k = round(y * 1.44269504);
+    let r = (y - k * 0.693359375) + k * 2.12194440e-4;
+    let p = ((((1.9875691e-4 * r + 1.3981999e-3) * r + 8.333452e-3) * r + 4.1665796e-2) * r + 0.16666665) * r + 0.5;
+    let z = (p * (r * r) + r + 1.0) * bitcast<f32>((i32(k) + 151) << 23u) * 5.9604645e-8;
+    return select(z, x, te_isnan_f32(x));
+}
+fn te_fall_f32x4(x: vec4<f32>) -> vec4<f32> {
+    let y = max(x, vec4<f32>(-104.0));
+    let k = round(y * 1.44269504);
+    let r = (y - k * 0.693359375) + k * 2.12194440e-4;
+    let p = ((((1.9875691e-4 * r + 1.3981999e-3) * r + 8.333452e-3) * r + 4.1665796e-2) * r + 0.16666665) * r + 0.5;
+    let z = (p * (r * r) + r + 1.0) * bitcast<vec4<f32>>((vec4<i32>(k) + 151) << vec4<u32>(23u)) * 5.9604645e-8;
+    return select(z, x, te_isnan_f32x4(x));
+}
 fn te_tanh_f32(x: f32) -> f32 {
     let size = min(abs(x), 10.0);
     let z = size * size;

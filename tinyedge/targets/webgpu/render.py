@@ -19,7 +19,8 @@ from tinyedge.core.compiler.render import (
 )
 from tinyedge.core.compiler.target import LoweredArg, LoweredKernel
 from tinyedge.core.dtype import DType
-from tinyedge.core.ir import access, ops
+from tinyedge.core.ir import access, float_bounds, ops
+from tinyedge.core.ir.intervals import Interval
 from tinyedge.core.ir.lowered import workgroup_buffers
 from tinyedge.core.ir.uop import UOp, toposort
 from tinyedge.targets.webgpu.pictures import place_of, textures
@@ -66,6 +67,7 @@ class WgslPrinter(Printer):
     def __init__(self, kernel: LoweredKernel, pictured: LoweredArg | None = None) -> None:
         super().__init__(kernel)
         self.pictured = pictured
+        self._bounds: dict[UOp, Interval] = {}
 
     def short(self, dtype: DType) -> str:
         return short(dtype)
@@ -227,10 +229,15 @@ class WgslPrinter(Printer):
         if op in (ops.SHL, ops.SHR) and known_shift(node):
             return super().operation(node, [operands[0], self._amount(node.src[1])])
         if op in HELPERS:
-            return f"te_{HELPERS[op]}_{short(source)}({inner})"
+            name = "fall" if op is ops.EXP and self._falls(node) else HELPERS[op]
+            return f"te_{name}_{short(source)}({inner})"
         if op in BUILT_IN:
             return f"{BUILT_IN[op]}({inner})"
         return super().operation(node, operands)
+
+    def _falls(self, node: UOp) -> bool:
+        """Whether an exponential is of numbers of at most 0, for which it takes fewer steps."""
+        return bool(node.arg) or float_bounds.bounds(node.src[0], self._bounds)[1] <= 0
 
     def _amount(self, node: UOp) -> str:
         """A shift's known amount, which is unsigned in any case."""
