@@ -150,7 +150,8 @@ def _notes(result: Result) -> list[str]:
         "medians of blocks of runs, all sides in turn. A run copies its inputs in and its outputs "
         "out. tinygrad: ONNX reader, TinyJit with what is constant left out; `of its replay`: "
         "beside its launches alone, without its copies. `by Python`: the Python replay instead of "
-        "the C runtime; `processor`: that profile in place of `buffers`. Buffers: as planned, and as tinygrad counts them. To the first output: "
+        "the C runtime; `processor`: that profile in place of `buffers`. Buffers: as planned, and "
+        "as tinygrad counts them. To the first output: "
         "tinyedge's is of its C program, without the export beside it, tinygrad's has its reading "
         "and compiling of the model. `off by`: from onnxruntime on the CPU, of the largest value.",
     ]

@@ -228,7 +228,7 @@ function checkIndices(m) {
 
 /**
  * The values of all expressions for one choice of the symbols' sizes.
- * @typedef {{inputs: number[][], outputs: number[][], states: number[][], steps: number[][]}} Sizes
+ * @typedef {{inputs: number[][], outputs: number[][], states: number[][], steps: number[][], key?: string}} Sizes
  * @param {Json} m @param {number[]} sizes @param {string} id of the error @returns {Sizes}
  */
 export function evaluateAll(m, sizes, id) {

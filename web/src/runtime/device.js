@@ -42,18 +42,15 @@ export async function findAdapter(powerPreference = "high-performance") {
     fail(
       "device.webgpu",
       subject,
-      globalThis.isSecureContext === false ? "only https and localhost have it" : "it is not here",
+      globalThis.isSecureContext == false ? "only https and localhost have it" : "it is not here",
       "use a newer browser",
     );
   }
-  const wanted = {powerPreference},
-    adapter =
-      (await gpu.requestAdapter(wanted)) ??
+  const adapter =
+      (await gpu.requestAdapter({powerPreference})) ??
       // Of older devices and of OpenGL ES; what a bundle needs of it is compared all the same.
-      (await gpu.requestAdapter({...wanted, featureLevel: "compatibility"}));
-  if (!adapter)
-    fail("device.adapter", subject, "there is no GPU", "turn on hardware acceleration");
-  return adapter;
+      (await gpu.requestAdapter({powerPreference, featureLevel: "compatibility"}));
+  return adapter ?? fail("device.adapter", subject, "there is no GPU", "turn on hardware acceleration");
 }
 
 /** Whether an adapter computes on the processor. Chromium before 136 says so beside `info`; Safari 26 does not, it has GPUs alone. */

@@ -120,7 +120,8 @@ export async function verify({core, inTurn}, options, nodes = false) {
         tolerance = golden.tolerance / 1e6,
         entry = m.entries[golden.entry];
       const symbols = Object.fromEntries(m.symbols.map(({name}, i) => [name, golden.symbols[i]]));
-      let results = {};
+      let results = {},
+        /** @type {any} */ planned;
       await restore(core);
       for (let step = 0; step < golden.steps; step++) {
         const inputs = generated(core, golden, step);
@@ -128,7 +129,8 @@ export async function verify({core, inTurn}, options, nodes = false) {
           const input = inputs[m.inputs[entry.inputs[n]].name];
           if (v.file >= 0) input.data = stored(v, input.data);
         });
-        results = await replay(core, plan(core, inputs, entry.name, symbols), [], {readback});
+        planned = plan(core, inputs, entry.name, symbols);
+        results = await replay(core, planned, [], {readback});
       }
       const compared = (name, data, v, dtype) => ({
         name,
@@ -142,7 +144,7 @@ export async function verify({core, inTurn}, options, nodes = false) {
       for (const [i, v] of golden.outputs.slice(outputs.length).entries()) {
         if (!v.bytes) continue;
         const {name, dtype} = m.states[i],
-          data = await stateOf(core, turn, m.states[i], core.sizes.states[i]);
+          data = await stateOf(core, turn, m.states[i], planned.sizes.states[i]);
         outputs.push(compared(`state ${name}`, data, v, dtype));
       }
       const passed = outputs.every((output) => output.passed);
@@ -173,6 +175,7 @@ export async function profile(model, inputs, options) {
     planned = plan(core, inputs ?? (await example(model, {entry, symbols})), entry, symbols);
   if (!core.device.features.has("timestamp-query"))
     fail("device.timestamps", "the device", "it has no timestamps", "measure whole runs");
+  core.sizes = planned.sizes;
   const work = async ({readback}) => {
     /** @type {GPUDevice} */
     const device = core.device,

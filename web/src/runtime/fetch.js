@@ -144,7 +144,7 @@ async function attempt(source, got, name, id, full) {
     if (done) return;
     room = value.buffer;
     // What servers of single-page apps say of a file that they do not have.
-    if (!got.length && /^\s*<(!do|!--|htm)/i.test(new TextDecoder().decode(value.subarray(0, 99))))
+    if (!got.length && /^\s*<(!|htm)/i.test(new TextDecoder().decode(value.subarray(0, 99))))
       missing("with a page of HTML");
     if (got.length + value.length > got.limit)
       fail(`${id}.size`, name, `it has more than ${got.limit} bytes`);

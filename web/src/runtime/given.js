@@ -2,7 +2,6 @@
 
 import {fail} from "./errors.js";
 import {kindOf, bytesOf, toStorage} from "./types.js";
-import {isObject} from "./manifest.js";
 import {evaluate} from "./expressions.js";
 import {stage, namesOf, evaluateAll, checkSizes, suits} from "./check.js";
 
@@ -17,7 +16,7 @@ export function find(names, id, kind, name) {
 
 const isFunction = /** @type {Kind} */ ([(value) => value instanceof Function, "a function"]),
   isFlag = /** @type {Kind} */ ([(value) => value === !!value, "a boolean"]),
-  isRecord = /** @type {Kind} */ ([isObject, "values by name"]),
+  isRecord = /** @type {Kind} */ ([(value) => kindOf(value) === "Object", "values by name"]),
   among = (...names) => /** @type {Kind} */ ([(value) => names.includes(value), names.join(" or ")]);
 
 /** Options, and what they must be, wherever they are taken: the last ones are those of `load`. @type {Record<string, Kind>} */
@@ -74,7 +73,7 @@ export function plan(core, inputs, name, named) {
     entry = m.entries[entryOf(m, name)],
     ports = entry.inputs.map((i) => m.inputs[i]),
     names = namesOf(ports);
-  for (const given of Object.keys(inputs)) find(names, "run.input", "input", given);
+  for (const given in inputs) find(names, "run.input", "input", given);
   const given = names.map((key) => {
     const value = Object.hasOwn(inputs, key) ? inputs[key] : null;
     if (value == null) fail("run.input", `input "${key}"`, "it is missing", "give it too");
@@ -86,15 +85,14 @@ export function plan(core, inputs, name, named) {
   const shapes = given.map(({shape}) => shape && Array.from(shape, Number)),
     symbols = symbolsOf(m.symbols, ports, shapes, named),
     key = symbols.join();
-  if (core.key !== key) {
-    core.sizes = evaluateAll(m, symbols, "run.shape");
-    checkSizes(m, core.sizes, stage("run.shape"));
-    core.key = key;
-  }
+  // The caller makes them the model's, once it refuses nothing: states have the last run's.
+  let {sizes} = core;
+  if (sizes.key !== key)
+    checkSizes(m, (sizes = {key, ...evaluateAll(m, symbols, "run.shape")}), stage("run.shape"));
   const writes = ports.map((p, n) => {
     const {data, buffer, offset = 0} = given[n],
       shape = shapes[n],
-      whole = core.sizes.inputs[entry.inputs[n]];
+      whole = sizes.inputs[entry.inputs[n]];
     const need = (good, because, id = "run.shape") =>
       good || fail(id, `input "${p.name}"`, because, `it takes ${p.dtype} [${whole}]`);
     const size = bytesOf(whole, p);
@@ -113,7 +111,7 @@ export function plan(core, inputs, name, named) {
     const bytes = toStorage(data, p, whole);
     return {to: p.buffer, bytes, size};
   });
-  return {entry, symbols, sizes: core.sizes, writes, outputs: entry.outputs.map((i) => m.outputs[i].name)};
+  return {entry, symbols, sizes, writes, outputs: entry.outputs.map((i) => m.outputs[i].name)};
 }
 
 /** The symbols' sizes: from the given shapes, else by name, else the maxima. @returns {number[]} */

@@ -45,7 +45,7 @@ async function imported(ask, name) {
 }
 
 /** What is asked for now and then: a file of its own, fetched when it first is. */
-const extras = () => beside(() => import("./extras.js"), "extras.js");
+export const extras = () => beside(() => import("./extras.js"), "extras.js");
 
 /** The files that a model needs to run. @param {any} manifest */
 export const filesToRun = ({files}, skipped = /^golden/) => files.filter(({name}) => !skipped.test(name));
@@ -96,17 +96,12 @@ const EXTRAS = ["example", "verify", "compare", "profile", "saveStates", "loadSt
 
 /** Everything a run needs is made in `start`, so that a run only writes, dispatches and reads. */
 export class Model extends EventTarget {
-  /** @type {import("../tinyedge.js").requirements} */
-  static async requirements(url, options) {
-    return (await extras()).requirements(url, options);
-  }
-
   #disposed = false;
   /** Does work in its turn. */
   #inTurn;
   /**
    * What the modules share of a model: its manifest, device and stats; `check`, which throws when it can run no more;
-   * `owns`, the buffers to destroy; the sizes last evaluated (`sizes`, for the symbols `key`) and those last written to
+   * `owns`, the buffers to destroy; the sizes of the last run (`sizes`, for the symbols `key`) and the symbols last written to
    * the GPU (`written`); what `allocate` and `compile` make.
    * @type {any}
    */
@@ -119,7 +114,7 @@ export class Model extends EventTarget {
         signal,
         device: given,
         limits,
-        fetch = globalThis.fetch,
+        fetch,
         files,
         integrity,
         recover,
@@ -131,7 +126,7 @@ export class Model extends EventTarget {
       // After a failure downloads must stop too; after success nothing stays with the caller's signal.
       stop = new AbortController(),
       loading = beside(() => import("./loading.js"), "loading.js", stop.signal),
-      source = {base, fetch, files, loading, powerPreference, signal: stop.signal};
+      source = {base, fetch: fetch ?? globalThis.fetch, files, loading, powerPreference, signal: stop.signal};
     signal?.throwIfAborted();
     // While the manifest comes.
     const here = backend ?? /** @type {any} */ (given)?.backend,
@@ -266,6 +261,7 @@ export class Model extends EventTarget {
       fail("run.option", 'option "keep"', `it is ${kindOf(keep)}`, "give an array of names");
     for (const name of kept) find(planned.outputs, "run.option", "output", name);
     signal?.throwIfAborted();
+    this.#core.sizes = planned.sizes;
     const deliver =
       into &&
       (async (run, outputs) =>

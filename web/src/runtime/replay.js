@@ -27,7 +27,7 @@ export async function guard(core, work, inputs) {
       `run.${kind}.buffer`,
       `${kind} "${given}"`,
       fault.message,
-      `give one of model.device, with ${inputs?.usage ?? (inputs?.kind ? "COPY_DST" : "COPY_SRC")}, neither mapped nor destroyed`,
+      `give one of model.device, with ${inputs?.usage ?? (inputs?.kind ? "COPY_DST" : "COPY_SRC")}, not mapped or destroyed`,
     );
   if (fault)
     fail(
@@ -58,10 +58,9 @@ export async function replay(core, {entry, symbols, sizes, writes}, keep, own) {
       sizes,
       theirs: namesOf(writes.filter(({buffer}) => buffer)),
     };
-  const key = symbols.join();
-  if (core.sizeTable && core.written !== key) {
+  if (core.sizeTable && core.written !== sizes.key) {
     device.queue.writeBuffer(core.sizeTable, 0, Int32Array.from(symbols));
-    core.written = key;
+    core.written = sizes.key;
     stats.uniformWrites++;
   }
   for (const {to: number, bytes, buffer, offset, size} of writes) {

@@ -7,7 +7,7 @@
 //
 // Bundles carry the modules of this folder as one compressed file: see build.js.
 
-import {Model} from "./model.js";
+import {Model, extras} from "./model.js";
 
 export {TinyedgeError} from "./errors.js";
 
@@ -15,4 +15,4 @@ export {TinyedgeError} from "./errors.js";
 export const load = /** @type {any} */ (Model.load);
 
 /** @type {import("../tinyedge.js").requirements} */
-export const requirements = Model.requirements;
+export const requirements = async (...given) => (await extras()).requirements(...given);

@@ -60,7 +60,7 @@ export const arrayOf = (type) =>
       ] ??
       fail(
         "device.float16",
-        "this browser",
+        "the browser",
         "it has no Float16Array",
         "use a newer browser",
       ));
@@ -90,10 +90,13 @@ export function toStorage(data, port, shape, kind = "input") {
     return buffer.resizable || buffer.growable ? bytes.slice() : bytes;
   }
   const bytes = new Uint8Array(bytesOf(shape, port)),
-    array = new Stored(bytes.buffer, 0, data.length);
+    array = new Stored(bytes.buffer, 0, data.length),
+    one = new Given(1);
   for (let i = 0; i < data.length; i++) {
-    const value = dtype === "bool" ? +!!data[i] : data[i];
-    array[i] = isBig(storage) ? BigInt(value) : Number(value);
+    const value = data[i],
+      // What the type holds of it, which the storage may exceed.
+      held = isBig(dtype) ? value : one.fill(dtype === "bool" ? !!value : Number(value))[0];
+    array[i] = isBig(storage) ? BigInt(held) : Number(held);
     // A boolean, a bigint or a number. Loose: a BigInt equals a number of the same value.
     if (
       !/^[bn]/.test(typeof value) ||
@@ -102,7 +105,7 @@ export function toStorage(data, port, shape, kind = "input") {
       fail(
         "run.range",
         subject,
-        `its value ${value} does not fit ${storage}`,
+        `${value} does not fit ${dtype} as ${storage}`,
         takes,
       );
   }
